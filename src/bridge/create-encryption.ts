@@ -15,7 +15,7 @@ import {
 } from "./crypto/wait-for-keys.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
-import { RecentEvents } from "./intake/recent-events.ts";
+import { createRecentEvents } from "./intake/recent-events.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";
@@ -44,7 +44,7 @@ export function createEncryption(options: EncryptionOptions) {
   const { mode, storeKeys } = encryption;
   if (mode === "refuse" || storeKeys === undefined) return undefined;
   const takesPart = mode === "on";
-  const recent = new RecentEvents(clock);
+  const recent = createRecentEvents(clock);
 
   const countError = () => metrics.workerErrors.inc({ worker: "intake_envelopes" });
   const devices = new GhostDevices({

@@ -6,6 +6,7 @@ import { setTimeout as realPause } from "node:timers/promises";
 import { pino } from "pino";
 import type { AgentsSnapshot, AgentTarget } from "../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../src/bridge/agents/trust.ts";
+import { BridgeConfigFile } from "../../src/bridge/config.ts";
 import { type AgentHttp, createAgentHttp } from "../../src/bridge/delegation/a2a/http-exchange.ts";
 import { createTokenSource } from "../../src/bridge/delegation/a2a/token-cache.ts";
 import type {
@@ -24,6 +25,7 @@ import { T0 } from "./ledger.ts";
 import { ManualClock } from "./manual-clock.ts";
 
 export const LIMITS: DelegationLimits = {
+  ...BridgeConfigFile.shape.limits.parse({}),
   concurrency: 8,
   agentConcurrency: 8,
   dispatchDeadline: 600_000,

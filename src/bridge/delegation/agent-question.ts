@@ -2,6 +2,8 @@
 // Invariants: its events are stored with their transaction IDs before the first is sent; meanwhile the policy is applied
 // anew every half minute, and nothing is sent to the agent once it refuses; the wait, the number of questions and the number
 // and lengths of options have an end; no two keys of options count as one.
+import { z } from "zod";
+import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import { sameKey } from "../intake/continued-exchanges.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { PendingSend } from "../ledger/replies.ts";
@@ -123,9 +125,19 @@ function wait(wakeAt: number): DelegationVerdict {
   return { kind: "defer", wakeAt, reason: "input_open", undelivered: false };
 }
 
-const OPTIONS_MAX = 10;
-const LABEL_CHARACTERS_MAX = 200;
-const KEY_CHARACTERS_MAX = 16;
+/** One line that says something. */
+const line = (charactersMax: number) =>
+  z
+    .string()
+    .max(charactersMax)
+    .regex(/\S/)
+    .regex(/^\P{Cc}*$/u);
+const withKey = ({ id, ...option }: UnknownObject) => (id === undefined ? option : { key: id, ...option });
+const Option = z.preprocess(
+  (listed) => (typeof listed === "string" ? { label: listed } : withKey(membersOf(listed))),
+  z.object({ label: line(200), key: line(16).optional() }),
+);
+const Options = z.object({ options: z.array(Option).min(1).max(10) });
 
 /** The keys of options that bring none: keycaps, which people can react with. */
 const keycap = (index: number) => (index === 9 ? "🔟" : `${index + 1}\u{fe0f}\u{20e3}`);
@@ -146,39 +158,16 @@ export function optionsOf(parts: readonly ContentPart[]): {
 }
 
 function readOptions(json: string): readonly QuestionOption[] | undefined {
-  const data = JSON.parse(json) as { options?: unknown } | null;
-  const listed = typeof data === "object" && data !== null ? data.options : undefined;
-  if (!Array.isArray(listed) || listed.length === 0 || listed.length > OPTIONS_MAX) return undefined;
-  const options = listed.map(readOption);
-  if (!options.every((option) => option !== undefined)) return undefined;
+  const { data } = Options.safeParse(JSON.parse(json));
+  const options = data?.options.map(({ label, key }, index) => {
+    // A number of the agent's own is shown as the keycap that people react with.
+    const number = /^[1-9]$/.test(key ?? "") ? Number(key) - 1 : undefined;
+    return {
+      key: number === undefined ? (key ?? keycap(index)).trim() : keycap(number),
+      value: label.trim(),
+    };
+  });
   const isTaken = ({ key }: QuestionOption, index: number) =>
-    options.slice(0, index).some((earlier) => sameKey(earlier.key, key));
-  return options.some(isTaken) ? undefined : options;
-}
-
-function readOption(listed: unknown, index: number): QuestionOption | undefined {
-  const {
-    id,
-    label,
-    key = id,
-  } = (typeof listed === "string" ? { label: listed } : (listed ?? {})) as {
-    id?: unknown;
-    key?: unknown;
-    label?: unknown;
-  };
-  if (!isText(label, LABEL_CHARACTERS_MAX)) return undefined;
-  if (key !== undefined && !isText(key, KEY_CHARACTERS_MAX)) return undefined;
-  // A number of the agent's own is shown as the keycap that people react with.
-  const number = /^[1-9]$/.test(key ?? "") ? Number(key) - 1 : undefined;
-  return { key: number === undefined ? (key ?? keycap(index)).trim() : keycap(number), value: label.trim() };
-}
-
-/** One line that says something. */
-function isText(value: unknown, charactersMax: number): value is string {
-  return (
-    typeof value === "string" &&
-    value.trim() !== "" &&
-    value.length <= charactersMax &&
-    !/[\p{Cc}]/u.test(value)
-  );
+    options?.slice(0, index).some((earlier) => sameKey(earlier.key, key));
+  return options?.some(isTaken) ? undefined : options;
 }

@@ -1,41 +1,26 @@
 // The delegation worker with what it needs to reach agents: connections, tokens, and the way to answer in a room.
 import { dirname, resolve } from "node:path";
-import type { Logger } from "pino";
-import type { Clock, Random } from "../../domain/clock.ts";
-import type { RoomId } from "../../domain/identifiers.ts";
-import type { AgentDirectory } from "../agents/loaded-agents.ts";
-import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
-import type { DelegationLedger } from "../ledger/ledger.ts";
+import type { Ledger } from "../ledger/ledger.ts";
 import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
 import { textsBy } from "../texts/language-of-room.ts";
 import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/token-cache.ts";
-import type { DelegationObserver } from "./dependencies.ts";
+import type { DelegationDependencies } from "./dependencies.ts";
 import { createTraces } from "./traces.ts";
 import { createTyping } from "./typing.ts";
 import { DelegationWorker } from "./worker.ts";
 
-export interface Delegations {
-  readonly worker: DelegationWorker;
-  /** Ends the connections to agents and exports the last traces; to be called when the worker has drained. */
-  close(): Promise<void>;
-}
+type Given = "ledger" | "directory" | "trust" | "mayClaim" | "metrics" | "clock" | "random" | "log";
 
-export function createDelegationWorker(options: {
-  readonly config: BridgeConfig;
-  readonly ledger: DelegationLedger;
-  readonly directory: AgentDirectory;
-  readonly trust: TrustGate;
-  readonly sending: SenderDependencies;
-  readonly rooms: { isRoomEncrypted(room: RoomId): Promise<boolean> };
-  readonly mayClaim: () => boolean;
-  readonly metrics: DelegationObserver;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly log: Logger;
-}): Delegations {
+export function createDelegationWorker(
+  options: Pick<DelegationDependencies, Given> & {
+    readonly config: BridgeConfig;
+    readonly sending: SenderDependencies;
+    readonly rooms: Pick<Ledger["memberships"], "isRoomEncrypted">;
+  },
+) {
   const { config, sending, rooms, ...given } = options;
   const { clock, random, metrics, ledger } = given;
   const http = createAgentHttp();
@@ -66,6 +51,7 @@ export function createDelegationWorker(options: {
   });
   return {
     worker,
+    /** Ends the connections to agents and exports the last traces; to be called when the worker has drained. */
     close: async () => {
       await Promise.all([http.close(), traces?.close()]);
     },

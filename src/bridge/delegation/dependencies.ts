@@ -16,21 +16,7 @@ import type { AgentHttp } from "./a2a/http-exchange.ts";
 import type { TokenFailureCode, TokenSource } from "./a2a/token-cache.ts";
 import type { Traces } from "./traces.ts";
 
-export type DelegationLimits = Pick<
-  BridgeConfig["limits"],
-  | "concurrency"
-  | "agentConcurrency"
-  | "dispatchDeadline"
-  | "answerDeadline"
-  | "inputWait"
-  | "senderRate"
-  | "serverRate"
-  | "replyDeadline"
-  | "agentRequestTimeout"
-  | "answerBytes"
-  | "lease"
-  | "drain"
->;
+export type DelegationLimits = BridgeConfig["limits"];
 
 export interface DelegationDependencies {
   readonly ledger: DelegationLedger;

@@ -10,12 +10,8 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 /** Told once: another holder has the lease, or its delegation is terminal; or it is to be canceled. */
 type Told = (why: "lost" | "canceled") => void;
 
-export interface HeldLease {
-  isFresh(): boolean;
-  drop(): void;
-}
-
 export type LeaseKeeper = ReturnType<typeof createLeaseKeeper>;
+export type HeldLease = ReturnType<LeaseKeeper["hold"]>;
 
 interface Held {
   readonly lease: Lease;
@@ -23,17 +19,12 @@ interface Held {
   until: number;
 }
 
-export function createLeaseKeeper({
-  ledger,
-  clock,
-  leaseMs,
-  onError,
-}: {
-  readonly ledger: Pick<DelegationLedger, "renew">;
-  readonly clock: Clock;
-  readonly leaseMs: number;
-  readonly onError: (error: unknown) => void;
-}) {
+export function createLeaseKeeper(
+  ledger: Pick<DelegationLedger, "renew">,
+  clock: Clock,
+  leaseMs: number,
+  onError: (error: unknown) => void,
+) {
   const all = new Map<string, Held>();
 
   /** Renews every lease once. @throws what the ledger throws */
@@ -64,7 +55,7 @@ export function createLeaseKeeper({
       ...{ pollIntervalMs: leaseMs / 3, errorWaitMs: leaseMs / 10 },
     }),
 
-    hold(lease: Lease, until: number, tell: Told): HeldLease {
+    hold(lease: Lease, until: number, tell: Told) {
       const held: Held = { lease, tell, until };
       all.set(lease.delegationId, held);
       return {

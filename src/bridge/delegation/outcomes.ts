@@ -33,42 +33,34 @@ export function canceled(stage: TerminalStage): DelegationOutcome {
   return { state: "canceled", stage, reason: "source_redacted" };
 }
 
+const ENDS: Readonly<Record<Phase, TerminalReason | undefined>> = {
+  ...{ failed: "agent_failed", canceled: "agent_failed", rejected: "agent_rejected" },
+  ...{ auth_required: "auth_required", input_required: undefined, open: undefined, completed: undefined },
+};
+
 /** The outcome of a task that ended, or waits for a sign-in, without an answer; undefined for the other phases. */
 export function endOfPhase(phase: Phase, stage: TerminalStage): DelegationOutcome | undefined {
-  switch (phase) {
-    case "failed":
-    case "canceled":
-      return failed(stage, "agent_failed");
-    case "rejected":
-      return failed(stage, "agent_rejected");
-    case "auth_required":
-      return failed(stage, "auth_required");
-    case "input_required":
-    case "open":
-    case "completed":
-      return undefined;
-  }
+  const reason = ENDS[phase];
+  return reason && failed(stage, reason);
 }
 
-export type FailureVerdict =
+type FailureVerdict =
   | { readonly kind: "end"; readonly reason: TerminalReason }
   /** Try again; `undelivered` when the agent surely has nothing of it. */
   | { readonly kind: "retry"; readonly reason: TerminalReason; readonly undelivered: boolean };
 
-const undelivered = (reason: TerminalReason): FailureVerdict => ({
-  kind: "retry",
-  reason,
-  undelivered: true,
-});
+const retry = (reason: TerminalReason, undelivered = true): FailureVerdict => {
+  return { kind: "retry", reason, undelivered };
+};
 const end = (reason: TerminalReason): FailureVerdict => ({ kind: "end", reason });
 
 /** The verdict on each failure of SendMessage and SendStreamingMessage. */
 export const SEND_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
-  not_delivered: undelivered("agent_unavailable"),
-  not_found: undelivered("agent_unavailable"),
-  throttled: undelivered("rate_limited"),
-  unauthenticated: undelivered("token_refused"),
-  ambiguous: { kind: "retry", reason: "agent_unavailable", undelivered: false },
+  not_delivered: retry("agent_unavailable"),
+  not_found: retry("agent_unavailable"),
+  throttled: retry("rate_limited"),
+  unauthenticated: retry("token_refused"),
+  ambiguous: retry("agent_unavailable", false),
   forbidden: end("agent_refused"),
   agent_error: end("agent_failed"),
   not_a2a: end("agent_protocol_error"),
@@ -82,7 +74,7 @@ export const SEND_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
 export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
   ...SEND_VERDICTS,
   // The agent took the task, so that something before it speaks.
-  not_a2a: undelivered("agent_unavailable"),
+  not_a2a: retry("agent_unavailable"),
   task_not_found: end("agent_failed"),
 };
 

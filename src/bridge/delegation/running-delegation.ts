@@ -12,6 +12,7 @@ import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";
 import type { ClearedTarget } from "./recheck-policy.ts";
+import type { TracedStep } from "./traces.ts";
 
 const BACKOFF = { firstMs: 500, maxMs: 30_000 };
 /** How long a cancellation waits for the answer to a call that names the task. */
@@ -136,20 +137,16 @@ export class RunningDelegation {
 
   /** @throws A2aFailure `protocol` when the card offers no interface that the bridge speaks */
   connect({ card, target: { entry } }: ClearedTarget): AgentClient {
-    const { http, tokens, clock, limits, metrics, traces } = this.deps;
+    const { http, tokens, clock, limits, metrics } = this.deps;
     return new AgentClient(
       {
-        http,
-        tokens,
-        clock,
+        ...{ http, tokens, clock },
         requestTimeoutMs: limits.agentRequestTimeout,
         answerBytesMax: limits.answerBytes,
         traceparent: this.claimed.traceparent,
         observe: (operation, outcome, ms) => {
           metrics.agentCall(operation, outcome, ms);
-          const to = this.now;
-          const step = { from: to - ms, to, outcome, isError: outcome !== "ok" };
-          traces?.step(this.claimed, { name: `a2a ${operation}`, ...step });
+          this.#trace(`a2a ${operation}`, this.now - ms, outcome, outcome !== "ok");
         },
       },
       { card, entry },
@@ -172,10 +169,12 @@ export class RunningDelegation {
   async #send(event: PendingSend): Promise<SendResult> {
     const from = this.now;
     const result = await this.deps.sender.send(event);
-    const { kind } = result;
-    const step = { from, to: this.now, outcome: kind, isError: kind !== "sent" };
-    this.deps.traces?.step(this.claimed, { name: "matrix send", ...step });
+    this.#trace("matrix send", from, result.kind, result.kind !== "sent");
     return result;
+  }
+
+  #trace(name: TracedStep["name"], from: number, outcome: string, isError: boolean): void {
+    this.deps.traces?.step(this.claimed, { name, from, to: this.now, outcome, isError });
   }
 
   /** Milliseconds to wait before the next try: of this delegation, or of something tried so often already. */

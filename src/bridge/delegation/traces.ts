@@ -8,13 +8,13 @@ import { resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, type ReadableSpan } from "@opentelemetry/sdk-trace";
 import manifest from "../../../package.json" with { type: "json" };
 import type { Random } from "../../domain/clock.ts";
+import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
-import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 
 type Traced = Pick<ClaimedDelegation, "traceparent" | "agentId" | "admittedAt" | "lease">;
 
 /** A call to the agent or an event that was sent. Times are milliseconds since 1970. */
-interface TracedStep {
+export interface TracedStep {
   readonly name: `a2a ${string}` | "matrix send";
   readonly from: number;
   readonly to: number;
@@ -23,11 +23,7 @@ interface TracedStep {
   readonly isError: boolean;
 }
 
-interface TracedOutcome {
-  readonly state: TerminalState;
-  readonly stage: TerminalStage;
-  readonly reason: TerminalReason;
-}
+type TracedOutcome = Pick<DelegationOutcome, "state" | "stage" | "reason">;
 
 export type Traces = ReturnType<typeof createTraces>;
 
@@ -46,36 +42,31 @@ export function createTraces(url: string, serverName: string, random: Random) {
   });
   const exporter = new OTLPTraceExporter({ url, timeoutMillis: EXPORT_TIMEOUT_MS });
   const processor = new BatchSpanProcessor({ exporter, exportTimeoutMillis: EXPORT_TIMEOUT_MS });
-  type Span = Pick<ReadableSpan, "name" | "kind" | "status" | "attributes" | "parentSpanContext">;
-  const record = (context: SpanContext, from: number, to: number, span: Span) =>
+  type Span = Pick<ReadableSpan, "name" | "kind" | "attributes" | "parentSpanContext">;
+  const record = (context: SpanContext, from: number, to: number, isError: boolean, span: Span) =>
     processor.onEnd({
       ...span,
+      status: { code: isError ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
       spanContext: () => context,
       startTime: hrTime(from),
       endTime: hrTime(to),
       duration: hrTime(to - from),
       resource,
       instrumentationScope: SCOPE,
-      links: [],
-      events: [],
-      ended: true,
-      droppedAttributesCount: 0,
-      droppedEventsCount: 0,
-      droppedLinksCount: 0,
+      ...{ links: [], events: [], ended: true },
+      ...{ droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
     });
   return {
     step: (delegation: Traced, { name, from, to, outcome, isError }: TracedStep) => {
       const parentSpanContext = contextOf(delegation.traceparent);
-      record({ ...parentSpanContext, spanId: random.bytes(8).toString("hex") }, from, to, {
+      record({ ...parentSpanContext, spanId: random.bytes(8).toString("hex") }, from, to, isError, {
         ...{ name, kind: SpanKind.CLIENT, parentSpanContext },
-        status: { code: isError ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
         attributes: { "drawbridge.agent": delegation.agentId, "drawbridge.outcome": outcome },
       });
     },
     ended: (delegation: Traced, { state, stage, reason }: TracedOutcome, at: number) =>
-      record(contextOf(delegation.traceparent), delegation.admittedAt, at, {
+      record(contextOf(delegation.traceparent), delegation.admittedAt, at, state === "failed", {
         ...{ name: "delegation", kind: SpanKind.CONSUMER },
-        status: { code: state === "failed" ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
         attributes: {
           "drawbridge.agent": delegation.agentId,
           "drawbridge.delegation": delegation.lease.delegationId,

@@ -34,12 +34,9 @@ export class DelegationWorker implements DelegationHost {
 
   constructor(deps: DelegationDependencies) {
     this.#deps = deps;
-    this.#keeper = createLeaseKeeper({
-      ledger: deps.ledger,
-      clock: deps.clock,
-      leaseMs: deps.limits.lease,
-      onError: () => deps.log.warn({ event: "leases_not_renewed" }),
-    });
+    this.#keeper = createLeaseKeeper(deps.ledger, deps.clock, deps.limits.lease, () =>
+      deps.log.warn({ event: "leases_not_renewed" }),
+    );
     this.#queue = new WorkQueue({
       clock: deps.clock,
       concurrency: deps.limits.concurrency,

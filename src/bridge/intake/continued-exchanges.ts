@@ -6,7 +6,7 @@ import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { NewAnswer, OpenQuestion, RecentAnswer, Subject } from "../ledger/admission-types.ts";
 import { promptOf } from "./question-text.ts";
-import type { MessageEvent, ReactionEvent } from "./read-events.ts";
+import { type MessageEvent, ownIn, type ReactionEvent } from "./read-events.ts";
 
 /** Which answer of an exchange this message asks for, from 1: a program reacts at once, again and again. */
 export function agentTurnOf(message: MessageEvent, recent: readonly RecentAnswer[]): number {
@@ -29,19 +29,18 @@ function isReaction({ room, sender, threadRoot, inReplyTo }: MessageEvent, answe
 
 /** The conversation that a message continues. @param since one that ended earlier is over, epoch milliseconds */
 export function contextOf(
-  { room, sender, inReplyTo, threadRoot }: MessageEvent,
-  { ghost, fingerprint }: AgentTarget,
+  message: MessageEvent,
+  target: AgentTarget,
   subjects: readonly Subject[],
   since: number,
 ): string | undefined {
-  const continued = subjects.filter(
-    (subject) =>
-      subject.room === room &&
-      subject.sender === sender &&
-      subject.ghost === ghost &&
-      subject.targetFingerprint === fingerprint &&
-      subject.contextId !== undefined &&
-      (subject.endedAt === undefined || subject.endedAt > since),
+  const { inReplyTo, threadRoot } = message;
+  const continued = ownIn(message, subjects).filter(
+    ({ ghost, targetFingerprint, contextId, endedAt = Number.POSITIVE_INFINITY }) =>
+      ghost === target.ghost &&
+      targetFingerprint === target.fingerprint &&
+      contextId !== undefined &&
+      endedAt > since,
   );
   const replied = continued.findLast(({ event, purpose }) => event === inReplyTo && purpose !== undefined);
   return (replied ?? continued.findLast(({ event }) => event === threadRoot))?.contextId;
@@ -85,13 +84,9 @@ function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text
 
 /** What a message answers too late: by a reply to the agent's question, or in its thread before the wait ended. */
 export function endedQuestion(message: MessageEvent, subjects: readonly Subject[]): Subject | undefined {
-  const { inReplyTo, threadRoot, sender, room, originServerTs } = message;
-  const own = subjects.filter(
-    (subject) =>
-      subject.room === room &&
-      subject.sender === sender &&
-      subject.endedBy !== undefined &&
-      subject.endedBy !== "answered",
+  const { inReplyTo, threadRoot, sender, originServerTs } = message;
+  const own = ownIn(message, subjects).filter(
+    ({ endedBy }) => endedBy !== undefined && endedBy !== "answered",
   );
   return (
     own.findLast(({ event, purpose }) => event === inReplyTo && purpose === "question") ??
@@ -118,16 +113,12 @@ export function answerByReaction(
 
 /** The questions in the room of an event that its sender may answer. */
 function answerable(
-  { room, sender }: MessageEvent | ReactionEvent,
+  event: MessageEvent | ReactionEvent,
   open: readonly OpenQuestion[],
   answered: readonly NewAnswer[],
 ): readonly OpenQuestion[] {
-  return open.filter(
-    (question) =>
-      question.room === room &&
-      question.sender === sender &&
-      !answered.some(({ delegation }) => delegation === question.delegation),
-  );
+  const isAnswered = new Set(answered.map(({ delegation }) => delegation));
+  return ownIn(event, open).filter(({ delegation }) => !isAnswered.has(delegation));
 }
 
 function chosen(options: OpenQuestion["options"], text: string): string | undefined {

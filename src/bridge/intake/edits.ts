@@ -4,30 +4,21 @@
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { NewDelegation, NewEdit, Subject, WaitingQuestion } from "../ledger/admission-types.ts";
 import { promptOf } from "./question-text.ts";
-import type { MessageEvent } from "./read-events.ts";
+import { type MessageEvent, ownIn } from "./read-events.ts";
 
 type NameOf = (ghost: GhostMxid) => string | undefined;
+type Edit = Pick<MessageEvent, "room" | "sender" | "replaces">;
 
 /** The open delegations of the question that an event replaces. */
-export function editedBy(
-  { room, sender, replaces }: Pick<MessageEvent, "room" | "sender" | "replaces">,
-  subjects: readonly Subject[],
-): readonly Subject[] {
-  return subjects.filter(
-    (subject) =>
-      subject.source === replaces &&
-      subject.event === replaces &&
-      subject.room === room &&
-      subject.sender === sender &&
-      subject.endedAt === undefined,
+export function editedBy(edit: Edit, subjects: readonly Subject[]): readonly Subject[] {
+  return ownIn(edit, subjects).filter(
+    ({ source, event, endedAt }) =>
+      source === edit.replaces && event === edit.replaces && endedAt === undefined,
   );
 }
 
-export function editsWaiting(
-  { room, sender, replaces }: Pick<MessageEvent, "room" | "sender" | "replaces">,
-  waiting: readonly WaitingQuestion[],
-): boolean {
-  return waiting.some((one) => one.event === replaces && one.room === room && one.sender === sender);
+export function editsWaiting(edit: Edit, waiting: readonly WaitingQuestion[]): boolean {
+  return ownIn(edit, waiting).some(({ event }) => event === edit.replaces);
 }
 
 /** The new texts that an edit gives. @param added the delegations of earlier events of the same transaction */
@@ -38,8 +29,8 @@ export function editsOf(
   nameOf: NameOf,
 ): NewEdit[] {
   const { event, room, sender, replaces, indexDigest, attachment } = edit;
-  const here = added
-    .filter((job) => job.event === replaces && job.room === room && job.sender === sender)
+  const here = ownIn(edit, added)
+    .filter((job) => job.event === replaces)
     .map((job) => ({ delegation: undefined, source: job.event, ghost: job.ghost }));
   return [...editedBy(edit, subjects), ...here].map(({ delegation, source, ghost }) => {
     const prompt = promptOf(edit, ghost, nameOf(ghost));

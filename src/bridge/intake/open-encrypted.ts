@@ -89,16 +89,17 @@ export async function openEncrypted(
   const rooms: RoomId[] = [];
   const tried = events
     .map((event) => ({ event, ghosts: context.ghosts(event.room) }))
-    .filter(({ event, ghosts }) => mayAskOne(ghosts, event, targets));
+    .map((one) => ({ ...one, ...rightsOf(one.event, one.ghosts, targets) }))
+    .filter(({ mayAsk }) => mayAsk);
   const results = await Promise.all(
     tried.map(async (one) => {
       const result = await decrypt(one.ghosts, one.event).catch(() => UNAVAILABLE);
       return { ...one, result };
     }),
   );
-  for (const { event, ghosts, result } of results) {
+  for (const { event, mayHoldUp, result } of results) {
     if (result.kind !== "decrypted") {
-      if (!mayHoldUp(ghosts, event, targets)) continue;
+      if (!mayHoldUp) continue;
       const fingerprint = eventFingerprint(event.raw);
       if (fingerprint === undefined) malformed.push(malformedEncrypted(event, "content"));
       else waiting.push({ ...event, fingerprint, isUntried: result.kind === "unavailable" });
@@ -107,7 +108,7 @@ export async function openEncrypted(
     rooms.push(event.room);
     const read = readDecrypted(event, result);
     if (read.message !== undefined) messages.push(read.message);
-    if (read.message !== undefined && event.replaces !== undefined && mayHoldUp(ghosts, event, targets)) {
+    if (read.message !== undefined && event.replaces !== undefined && mayHoldUp) {
       const fingerprint = eventFingerprint(event.raw);
       if (fingerprint !== undefined) waiting.push({ ...event, fingerprint, isOpened: true });
     }
@@ -116,26 +117,18 @@ export async function openEncrypted(
   return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };
 }
 
-/** Everybody may ask a ghost whose agent was removed: it answers that with a notice. */
-function mayAskOne(
-  ghosts: readonly GhostMxid[],
+/**
+ * Everybody may ask a ghost whose agent was removed: it answers that with a notice. But nobody may hold up a room by that,
+ * unless every ghost there is such.
+ */
+function rightsOf(
   { sender }: EncryptedEvent,
-  targets: ReadonlyMap<GhostMxid, AgentTarget>,
-): boolean {
-  return ghosts.some((ghost) => {
-    const target = targets.get(ghost);
-    return target === undefined || isSenderAllowed(target.entry, sender);
-  });
-}
-
-/** Nobody may hold up a room by asking a ghost whose agent was removed, unless every ghost there is such. */
-function mayHoldUp(
   ghosts: readonly GhostMxid[],
-  { sender }: EncryptedEvent,
   targets: ReadonlyMap<GhostMxid, AgentTarget>,
-): boolean {
+): { readonly mayAsk: boolean; readonly mayHoldUp: boolean } {
   const served = ghosts.flatMap((ghost) => targets.get(ghost) ?? []);
-  return served.length === 0 || served.some(({ entry }) => isSenderAllowed(entry, sender));
+  const isAllowed = served.some(({ entry }) => isSenderAllowed(entry, sender));
+  return { mayAsk: isAllowed || served.length < ghosts.length, mayHoldUp: isAllowed || served.length === 0 };
 }
 
 const FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "content"] as const;

@@ -78,6 +78,14 @@ export interface ReadEvents {
   readonly malformed: readonly MalformedEvent[];
 }
 
+/** Of what is known of a room's people, what is about the sender of an event, in the event's room. */
+export function ownIn<One extends Pick<RoomEvent, "room" | "sender">>(
+  { room, sender }: Pick<RoomEvent, "room" | "sender">,
+  known: readonly One[],
+): readonly One[] {
+  return known.filter((one) => one.room === room && one.sender === sender);
+}
+
 /** Why an event could not be read. A closed set; it is stored and counted. */
 export const MALFORMED_REASONS = [
   "not_an_object",

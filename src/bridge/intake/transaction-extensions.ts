@@ -3,7 +3,7 @@
 // and counted, and affects no other; what is for another device than a ghost's own is left out.
 // Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
-import { isObject, type UnknownObject } from "../../domain/json.ts";
+import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Namespace } from "./namespace.ts";
@@ -29,50 +29,47 @@ export function readDevicePart(
     changes.set(ghost, own);
     return own;
   };
-  const ghostOf = (user: unknown): GhostMxid | undefined => {
-    const parsed = parseUserId(user);
-    return parsed !== undefined && namespace.isGhost(parsed) ? parsed : undefined;
+  /** The ghost, if the device is its own. */
+  const ghostOf = (user: unknown, device: unknown): GhostMxid | undefined => {
+    const ghost = parseUserId(user);
+    if (ghost === undefined || !namespace.isGhost(ghost) || typeof device !== "string") return undefined;
+    return (devices.get(ghost) ?? device) === device ? ghost : undefined;
   };
-  const isOf = (ghost: GhostMxid, device: unknown) =>
-    typeof device === "string" && (devices.get(ghost) ?? device) === device;
+  /** The leaves of `{ user: { device: value } }`, for ghosts' own devices. */
+  function* perGhost(leaves: unknown): Generator<readonly [GhostMxid, unknown]> {
+    for (const [user, byDevice] of Object.entries(membersOf(leaves))) {
+      for (const [device, value] of Object.entries(membersOf(byDevice))) {
+        const ghost = ghostOf(user, device);
+        if (ghost !== undefined) yield [ghost, value];
+      }
+    }
+  }
 
   for (const message of listOf(body["to_device"] ?? body["de.sorunome.msc2409.to_device"])) {
-    const ghost = isObject(message) ? ghostOf(message["to_user_id"]) : undefined;
-    if (!isObject(message) || ghost === undefined || !isOf(ghost, message["to_device_id"])) continue;
-    const { sender, type, content } = message;
+    const { to_user_id: user, to_device_id: device, sender, type, content } = membersOf(message);
+    const ghost = ghostOf(user, device);
     const isReadable = parseUserId(sender) !== undefined && typeof type === "string" && isObject(content);
-    if (isReadable && !isTooDeep(message)) of(ghost).toDevice.push({ sender, type, content });
+    if (ghost !== undefined && isReadable && !isTooDeep(message))
+      of(ghost).toDevice.push({ sender, type, content });
   }
 
   const counts =
     body["org.matrix.msc3202.device_one_time_keys_count"] ??
     body["org.matrix.msc3202.device_one_time_key_counts"];
-  for (const { user, device, value } of perDevice(counts)) {
-    const ghost = ghostOf(user);
+  for (const [ghost, value] of perGhost(counts)) {
     const read = countsOf(value);
-    if (ghost === undefined || !isOf(ghost, device) || read === undefined) continue;
     // An empty count means that the device has no keys yet; as a count it would have 50 more made each time.
     if (Object.keys(read).length > 0) of(ghost).oneTimeKeyCounts = read;
   }
-  for (const { user, device, value } of perDevice(
-    body["org.matrix.msc3202.device_unused_fallback_key_types"],
-  )) {
-    const ghost = ghostOf(user);
-    if (ghost === undefined || !isOf(ghost, device) || !Array.isArray(value)) continue;
-    of(ghost).unusedFallbackKeys = value.filter((one) => typeof one === "string");
+  for (const [ghost, value] of perGhost(body["org.matrix.msc3202.device_unused_fallback_key_types"])) {
+    if (Array.isArray(value)) of(ghost).unusedFallbackKeys = value.filter((one) => typeof one === "string");
   }
 
-  const lists = body["org.matrix.msc3202.device_lists"] ?? body["device_lists"];
-  if (isObject(lists)) {
-    const changed = usersOf(lists["changed"]);
-    const left = usersOf(lists["left"]);
-    if (changed.length + left.length > 0) {
-      for (const ghost of devices.keys()) {
-        const own = of(ghost);
-        own.changedUsers = changed;
-        own.leftUsers = left;
-      }
-    }
+  const lists = membersOf(body["org.matrix.msc3202.device_lists"] ?? body["device_lists"]);
+  const changedUsers = usersOf(lists["changed"]);
+  const leftUsers = usersOf(lists["left"]);
+  if (changedUsers.length + leftUsers.length > 0) {
+    for (const ghost of devices.keys()) Object.assign(of(ghost), { changedUsers, leftUsers });
   }
   return changes;
 }
@@ -85,19 +82,8 @@ function usersOf(value: unknown): UserId[] {
   return [...new Set(listOf(value).map(parseUserId))].filter((user) => user !== undefined);
 }
 
-/** The leaves of `{ user: { device: value } }`. */
-function* perDevice(value: unknown): Generator<{ user: string; device: string; value: unknown }> {
-  if (!isObject(value)) return;
-  for (const [user, byDevice] of Object.entries(value)) {
-    if (!isObject(byDevice)) continue;
-    for (const [device, each] of Object.entries(byDevice)) yield { user, device, value: each };
-  }
-}
-
-function countsOf(value: unknown): Readonly<Record<string, number>> | undefined {
-  if (!isObject(value)) return undefined;
-  const entries = Object.entries(value).filter(
-    ([, count]) => Number.isSafeInteger(count) && Number(count) >= 0,
-  );
-  return Object.fromEntries(entries.map(([algorithm, count]) => [algorithm, Number(count)]));
+function countsOf(value: unknown): Readonly<Record<string, number>> {
+  const isCount = (entry: [string, unknown]): entry is [string, number] =>
+    Number.isSafeInteger(entry[1]) && Number(entry[1]) >= 0;
+  return Object.fromEntries(Object.entries(membersOf(value)).filter(isCount));
 }

@@ -9,7 +9,7 @@ import {
 } from "../../../../src/bridge/crypto/wait-for-keys.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
-import { RecentEvents } from "../../../../src/bridge/intake/recent-events.ts";
+import { createRecentEvents } from "../../../../src/bridge/intake/recent-events.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, ServerName } from "../../../../src/domain/identifiers.ts";
 import { namedTarget } from "../../../support/agents.ts";
@@ -32,7 +32,7 @@ export async function setUp(t: TestContext) {
   const base = await ledgerFixture(t);
   const clock = new ManualClock(T0);
   const devices = new FakeDevices();
-  const recent = new RecentEvents(clock);
+  const recent = createRecentEvents(clock);
   const byGhost = new Map([[ghost("docs") as GhostMxid, namedTarget("docs")]]);
   const agents = {
     current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }),

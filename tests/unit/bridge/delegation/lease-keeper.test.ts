@@ -11,11 +11,8 @@ function keeper() {
   const clock = new ManualClock(0);
   const asked: string[][] = [];
   const answers = { lost: new Set<string>(), canceled: new Set<string>(), isAway: false };
-  const subject = createLeaseKeeper({
-    clock,
-    leaseMs: LEASE_MS,
-    onError: () => {},
-    ledger: {
+  const subject = createLeaseKeeper(
+    {
       renew: async (leases) => {
         if (answers.isAway) throw new Error("away");
         asked.push(leases.map(({ delegationId }) => delegationId));
@@ -23,7 +20,10 @@ function keeper() {
         return { held: new Set(held), canceled: answers.canceled };
       },
     },
-  });
+    clock,
+    LEASE_MS,
+    () => {},
+  );
   const told: string[] = [];
   const hold = (id: string) =>
     subject.hold(lease(id), clock.now() + LEASE_MS, (why) => told.push(`${why} ${id}`));
