@@ -17,15 +17,6 @@ import {
   OWNER_WORD,
 } from "../../src/records/format/evidence-item.ts";
 import type { Scope } from "../../src/records/format/fields.ts";
-import {
-  COMPLETION_PREDICATE_TYPE,
-  type CompletionPredicate,
-  completionSubjects,
-  type OutOfReachEntry,
-  STAGE_PREDICATE_TYPE,
-  type StagePredicate,
-  stageSubjects,
-} from "../../src/records/format/predicates.ts";
 import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/format/record-file.ts";
 import {
   PLANE_OF_STAGE,
@@ -34,14 +25,23 @@ import {
   statementOrder,
 } from "../../src/records/format/stages.ts";
 import {
+  COMPLETION_PREDICATE_TYPE,
+  type CompletionPredicate,
+  type CompletionStatement,
+  completionSubjects,
+  type OutOfReachEntry,
+  STAGE_PREDICATE_TYPE,
   STATEMENT_PAYLOAD_TYPE,
   STATEMENT_TYPE,
+  type StagePredicate,
+  type StageStatement,
   type Statement,
+  stageSubjects,
   statementBytes,
   statementDigest,
-} from "../../src/records/format/statement.ts";
+} from "../../src/records/format/statements.ts";
 import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
-import type { Kept } from "../../src/records/sign/sign-once.ts";
+import type { Kept } from "../../src/records/sign/sign-statements.ts";
 import { addSignature, type Signer } from "../../src/records/sign/signer.ts";
 import { evidenceOf, revisionsOf } from "../../src/records/verify/verify-completion.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../src/runtime/write-file.ts";
@@ -172,9 +172,9 @@ export interface Changes {
   /** Each stage's predicate, before it is chained. */
   readonly stage?: (predicate: StagePredicate) => StagePredicate;
   /** Each stage's statement, chained; the completion binds what comes out. */
-  readonly stated?: (statement: Statement<StagePredicate>) => Statement<StagePredicate>;
+  readonly stated?: (statement: StageStatement) => StageStatement;
   readonly completion?: (predicate: CompletionPredicate) => CompletionPredicate;
-  readonly completed?: (statement: Statement<CompletionPredicate>) => Statement<CompletionPredicate>;
+  readonly completed?: (statement: CompletionStatement) => CompletionStatement;
   /** The whole file, after everything was signed. */
   readonly file?: (file: RecordFile) => unknown;
 }
@@ -183,8 +183,8 @@ export interface Removal {
   readonly file: RecordFile;
   readonly bytes: Buffer;
   readonly trust: Trust;
-  readonly stages: readonly Statement<StagePredicate>[];
-  readonly completion: Statement<CompletionPredicate>;
+  readonly stages: readonly StageStatement[];
+  readonly completion: CompletionStatement;
 }
 
 /** Rooms of each kind: left by our people, and kept with an ACL. More would only slow the tests down. */
@@ -320,8 +320,8 @@ export function completionInput(run: string, first: Party, second: Party, purged
 export async function removalOf(remover: Party, partner: Party, changes: Changes = {}): Promise<Removal> {
   const run = changes.run ?? RUN;
   const evidence: EvidenceItem[] = [];
-  const previous = new Map<string, Statement<StagePredicate>>();
-  const stages: Statement<StagePredicate>[] = [];
+  const previous = new Map<string, StageStatement>();
+  const stages: StageStatement[] = [];
   for (const slot of statementOrder(remover.name, partner.name)) {
     const other = slot.organisation === remover.name ? partner.name : remover.name;
     const items = itemsOf(slot.organisation, other, slot.stage, changes);

@@ -1,20 +1,36 @@
-// What an organisation holds of one removal: DSSE envelopes, each signed by one or both organisations, and evidence.
-// Invariants: no value is changed in place; a DSSE envelope is never replaced, only signatures are added to it, one an
-// organisation.
+// What an organisation holds of one removal (DSSE envelopes, each signed by one or both, and evidence), and the files by
+// which it passes this on and takes in what the other holds. Invariants: a DSSE envelope is never replaced, only signatures
+// are added to it, one an organisation; a file is taken in whole or not at all, and again without a change; each envelope
+// in it is signed by the other's pinned key; each item is evidence that a statement rests on.
 import { LRUCache } from "lru-cache";
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
-import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
-import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/predicates.ts";
+import { RECORD_BYTES_MAX, STATEMENT_BYTES_MAX } from "../format/fields.ts";
+import {
+  EXCHANGE_SCHEMA,
+  ExchangeFile,
+  fileText,
+  RECORD_SCHEMA,
+  type RecordFile,
+} from "../format/record-file.ts";
 import { counterpartyOf } from "../format/stages.ts";
-import type { TrustedParty } from "../format/trust.ts";
-import { type Problem, REASONS } from "../verify/reasons.ts";
-import type { Removal } from "../verify/stage-sequence.ts";
-import { verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
-import { placeOf } from "../verify/verify-stage.ts";
+import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/statements.ts";
+import type { Trust, TrustedParty } from "../format/trust.ts";
+import { addProblems, type Problem, REASONS } from "../verify/reasons.ts";
+import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
+import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
+import { surplusEvidence, verifyRecord } from "../verify/verify-record.ts";
+import {
+  inOrder,
+  placeOf,
+  type Removal,
+  readEvidence,
+  stageProblems,
+  strayProblems,
+} from "../verify/verify-stages.ts";
 
 export interface OwnRemoval extends Removal {
   readonly self: string;
@@ -111,4 +127,128 @@ export class RecordRefused extends DrawbridgeError {
 
 export function refuseUnlessClean(what: string, problems: readonly Problem[]): void {
   if (problems.length > 0) throw new RecordRefused(what, problems);
+}
+
+const REFUSED = "the exchange file is refused, and nothing of it was taken in";
+
+/** The text of a file for the other organisation. @throws RecordRefused when that one would refuse an envelope of it */
+export function exportExchange(
+  removal: OwnRemoval,
+  envelopes: readonly DsseEnvelope[],
+  evidence: readonly EvidenceItem[],
+): string {
+  const { run, self: from } = removal;
+  const problems = envelopes.flatMap((envelope, index) => {
+    const opened = openFrom(from, removal, envelope);
+    return opened.valid ? [] : opened.problems.map((one) => ({ ...one, where: `envelopes[${index}]` }));
+  });
+  refuseUnlessClean("this must not be passed on", problems);
+  const needed = among(evidence, evidenceOf([...stagesIn(envelopes).values()]));
+  const file: ExchangeFile = {
+    ...{ schema: EXCHANGE_SCHEMA, run, from, envelopes: [...envelopes], evidence: needed },
+  };
+  return fileText(file);
+}
+
+function among(items: readonly EvidenceItem[], digests: ReadonlySet<string>): EvidenceItem[] {
+  const found = items.filter(({ digest }) => digests.has(digest));
+  return found.sort((left, right) => (left.digest < right.digest ? -1 : 1));
+}
+
+/** Takes in a file of the other organisation. @throws RecordRefused (`record_refused`) with everything that is wrong */
+export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: HeldStatements) {
+  const file = readExchange(bytes);
+  const other = counterpartyOf(removal.self, removal);
+  const problems: Problem[] = [];
+  if (file.from !== other)
+    problems.push({ reason: "exchange_from_another", where: "file", detail: file.from });
+  if (file.run !== removal.run) problems.push({ reason: "other_run", where: "file", detail: file.run });
+  const offered = readEvidence(file.evidence);
+  const add = (more: readonly Problem[]) => addProblems(problems, more);
+  add(offered.problems.filter(({ reason }) => reason !== "evidence_out_of_order"));
+  const items = new Map([...byDigest(held.evidence), ...offered.items]);
+
+  const places = envelopesByPlace(held);
+  let opened = 0;
+  for (const [index, envelope] of file.envelopes.entries()) {
+    const where = `envelopes[${index}]`;
+    const result = openFrom(other, removal, envelope);
+    if (!result.valid) {
+      add(result.problems.map((problem) => ({ ...problem, where })));
+      continue;
+    }
+    opened += 1;
+    const { statement, signers } = result;
+    const place = placeOfStatement(statement);
+    add(strayProblems(removal, statement, place));
+    if (isCompletion(statement)) {
+      // What it binds is checked when it is countersigned, with all statements at hand.
+      add(completionProblems(statement));
+      // Signatures are never replaced: one by another key would stand in the way of the right one.
+      add(keyProblems(statement.predicate, signers));
+    } else add(stageProblems(statement, items, offered.unusable));
+    // What is this organisation's to state is taken back only if it has stated it.
+    const hasSigned = signers.some(({ organisation }) => organisation === removal.self);
+    if (makerOf(statement) === removal.self && !hasSigned && !places.has(place)) {
+      problems.push({ reason: "states_for_another", where: place });
+    }
+    const known = places.get(place);
+    if (known !== undefined && known.payload !== envelope.payload) {
+      problems.push({ reason: "statement_conflicts", where: place });
+    }
+    places.set(place, known === undefined ? envelope : mergeSignatures(known, envelope, removal.parties));
+  }
+  const envelopes = [...places.values()];
+  const needed = evidenceOf([...stagesIn(envelopes).values()]);
+  if (opened === file.envelopes.length) add(surplusEvidence(offered.items.keys(), needed));
+  refuseUnlessClean(REFUSED, problems);
+  return {
+    held: { envelopes, evidence: [...items.values()] },
+    added: {
+      statements: envelopes.length - held.envelopes.length,
+      signatures: signaturesOf(envelopes) - signaturesOf(held.envelopes),
+      evidence: items.size - held.evidence.length,
+    },
+  };
+}
+
+function readExchange(bytes: Uint8Array): ExchangeFile {
+  const parsed = ExchangeFile.safeParse(strictJsonIn(bytes, RECORD_BYTES_MAX));
+  if (parsed.success) return parsed.data;
+  const detail = fieldOf(parsed.error);
+  const problem = { reason: "exchange_malformed", where: "file", ...(detail !== "" && { detail }) } as const;
+  throw new RecordRefused(REFUSED, [problem]);
+}
+
+function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelope> {
+  return new Map(
+    envelopes.flatMap((envelope) => {
+      const statement = statementIn(envelope);
+      return statement === undefined ? [] : [[placeOfStatement(statement), envelope]];
+    }),
+  );
+}
+
+function signaturesOf(envelopes: readonly DsseEnvelope[]): number {
+  return envelopes.reduce((sum, { signatures }) => sum + signatures.length, 0);
+}
+
+/** The text of the record file. @throws RecordRefused (`record_refused`) with every reason why it would not verify */
+export function assembleRecord(held: HeldStatements, trust: Trust): string {
+  const byPlace = envelopesByPlace(held);
+  const completion = byPlace.get("completion");
+  const statement = completion && statementIn(completion);
+  if (completion === undefined || statement === undefined || !isCompletion(statement)) {
+    throw new RecordRefused("there is no record yet", [{ reason: "record_malformed", where: "completion" }]);
+  }
+  const file: RecordFile = {
+    schema: RECORD_SCHEMA,
+    completion,
+    stages: [...inOrder(statement.predicate, byPlace)],
+    evidence: among(held.evidence, new Set(statement.predicate.evidence)),
+  };
+  const text = fileText(file);
+  const { problems } = verifyRecord(Buffer.from(text, "utf8"), trust);
+  if (problems.length > 0) throw new RecordRefused("the record would not verify", problems);
+  return text;
 }

@@ -3,13 +3,11 @@
 // the whole, `verified` does.
 import type { Evaluated } from "../conditions/condition.ts";
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
-import type { CompletionPredicate, StagePredicate } from "../format/predicates.ts";
 import type { StageName } from "../format/stages.ts";
-import type { Statement } from "../format/statement.ts";
+import type { CompletionPredicate, CompletionStatement, StagePredicate } from "../format/statements.ts";
 import { type Problem, REASONS } from "./reasons.ts";
-import type { Removal } from "./stage-sequence.ts";
 import type { Signature } from "./verify-dsse-envelope.ts";
-import { type JudgedStage, placeOf } from "./verify-stage.ts";
+import { type JudgedStage, placeOf, type Removal } from "./verify-stages.ts";
 
 const PARTS = [
   "named owners of both organisations attest",
@@ -40,7 +38,7 @@ const NO_RUN_EXPECTED = {
 interface Found {
   readonly digest: string;
   readonly problems: readonly Problem[];
-  readonly completion?: Statement<CompletionPredicate> | undefined;
+  readonly completion?: CompletionStatement | undefined;
   readonly judged: readonly JudgedStage[];
   readonly items: ReadonlyMap<string, EvidenceItem>;
   readonly signers: readonly Signature[];

@@ -7,21 +7,21 @@ import {
   showsPurge,
   TRIGGER_WORD,
 } from "../format/evidence-item.ts";
+import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import {
   type CompletionPredicate,
+  type CompletionStatement,
   completionSubjects,
   type StagePredicate,
+  type StageStatement,
   sameSubjects,
-} from "../format/predicates.ts";
-import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
-import { type Statement, statementDigest } from "../format/statement.ts";
+  statementDigest,
+} from "../format/statements.ts";
 import { type Problem, problemsOf, type Report } from "./reasons.ts";
 import type { Signature } from "./verify-dsse-envelope.ts";
-import { type Evidence, inOrder, isAscending, placeOf } from "./verify-stage.ts";
+import { type Evidence, inOrder, isAscending, placeOf } from "./verify-stages.ts";
 
-type StageStatement = Statement<StagePredicate>;
-
-export function completionProblems({ subject, predicate }: Statement<CompletionPredicate>): Problem[] {
+export function completionProblems({ subject, predicate }: CompletionStatement): Problem[] {
   return problemsOf("completion", (report) => {
     if (predicate.remover === predicate.partner) report("one_party");
     if (predicate.kind === "emergency" && predicate.trigger !== "suspected_compromise") {

@@ -6,7 +6,7 @@ import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope, type DsseSignature, preAuthenticationEncoding } from "../format/dsse-envelope.ts";
 import { isInOneForm } from "../format/ecdsa-p256.ts";
 import { STATEMENT_BYTES_MAX } from "../format/fields.ts";
-import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statement.ts";
+import { STATEMENT_PAYLOAD_TYPE, type Statement, statementBytes } from "../format/statements.ts";
 import type { TrustedParty } from "../format/trust.ts";
 import { type Problem, printable } from "./reasons.ts";
 

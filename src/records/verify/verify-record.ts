@@ -7,17 +7,23 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import { isList, isObject, type Json, type JsonObject } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
-import { CompletionStatement, StageStatement } from "../format/predicates.ts";
 import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
 import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/stages.ts";
-import type { Statement } from "../format/statement.ts";
+import { CompletionStatement, StageStatement, type Statement } from "../format/statements.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
-import { type Removal, sequenceProblems, strayProblems } from "./stage-sequence.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
 import { type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
-import { type JudgedStage, judgeStage, placeOf, readEvidence } from "./verify-stage.ts";
+import {
+  type JudgedStage,
+  judgeStage,
+  placeOf,
+  type Removal,
+  readEvidence,
+  sequenceProblems,
+  strayProblems,
+} from "./verify-stages.ts";
 
 /** Verifies a record file's bytes against whom the auditor trusts; it never throws for what the file holds. */
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {

@@ -16,7 +16,7 @@ import {
   placeOfStatement,
   statementIn,
 } from "../../../records/sign/held-statements.ts";
-import type { Kept } from "../../../records/sign/sign-once.ts";
+import type { Kept } from "../../../records/sign/sign-statements.ts";
 import type { StateFolder } from "../../state/folder.ts";
 import { type Run, runFile } from "./run-file.ts";
 
@@ -88,7 +88,7 @@ function fileNameOf({ self }: Run, statement: AnyStatement): string {
 }
 
 /**
- * The file of a statement that this organisation signs: made once, signed once (src/records/sign/sign-once.ts).
+ * The file of a statement that this organisation signs: made once, signed once (src/records/sign/sign-statements.ts).
  * @throws DrawbridgeError `state_unreadable` by `read`, when it holds a statement of another place, or of another run
  */
 export function statementFile(

@@ -2,18 +2,21 @@
 // record together. Invariants: nothing is stated while a plane is open, a signature is missing or something out of reach is
 // not waived; the statement is made once; a removal is complete only when an auditor's verifier has verified its record.
 import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/evidence-item.ts";
+import { STAGE_NAMES } from "../../../records/format/stages.ts";
 import type {
   CompletionPredicate,
   StagePredicate,
   StageStatement,
-} from "../../../records/format/predicates.ts";
-import { STAGE_NAMES } from "../../../records/format/stages.ts";
-import { assembleRecord } from "../../../records/sign/export-and-import.ts";
-import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
-import { completionStatement } from "../../../records/sign/make-statements.ts";
-import { signOnce } from "../../../records/sign/sign-once.ts";
+} from "../../../records/format/statements.ts";
+import {
+  assembleRecord,
+  byDigest,
+  type OwnRemoval,
+  stagesIn,
+} from "../../../records/sign/held-statements.ts";
+import { completionStatement, signOnce } from "../../../records/sign/sign-statements.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
-import { inOrder, placeOf } from "../../../records/verify/verify-stage.ts";
+import { inOrder, placeOf } from "../../../records/verify/verify-stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { recentDrift } from "../../state/drift-records.ts";

@@ -1,9 +1,10 @@
 // Passing statements on as files, and taking in what came back.
 import { TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import { CLOCK_SKEW_MS } from "../../../records/format/fields.ts";
-import { exportExchange, importExchange } from "../../../records/sign/export-and-import.ts";
 import {
+  exportExchange,
   type HeldStatements,
+  importExchange,
   isCompletion,
   makerOf,
   placeOfStatement,

@@ -1,15 +1,19 @@
 // Signs this organisation's proved stages, and countersigns the other organisation's. Invariants: a stage whose
 // conditions do not hold, or were shown more than a minute ago, is not signed; each statement is made and signed once
-// (src/records/sign/sign-once.ts); what is countersigned was verified with all its evidence first.
+// (src/records/sign/sign-statements.ts); what is countersigned was verified with all its evidence first.
 
 import { isSettled } from "../../../records/conditions/evaluate.ts";
-import type { StageStatement } from "../../../records/format/predicates.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import type { StageStatement } from "../../../records/format/statements.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../records/sign/held-statements.ts";
-import { stageStatement } from "../../../records/sign/make-statements.ts";
-import { countersignOnce, type Kept, signOnce } from "../../../records/sign/sign-once.ts";
+import {
+  countersignOnce,
+  type Kept,
+  signOnce,
+  stageStatement,
+} from "../../../records/sign/sign-statements.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
-import { placeOf } from "../../../records/verify/verify-stage.ts";
+import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";

@@ -5,7 +5,7 @@ import { shellWord } from "../../../domain/printable.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
-import { placeOf } from "../../../records/verify/verify-stage.ts";
+import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { type Plan, plan } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep, type StepStatus } from "../../workflow/procedure.ts";
 import { blocksIn, type OffboardingContext, type StageBlock, withRun } from "../run/context.ts";

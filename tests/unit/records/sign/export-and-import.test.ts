@@ -5,25 +5,26 @@ import fc from "fast-check";
 import { type EvidenceItem, evidenceItem, isOfPurge } from "../../../../src/records/format/evidence-item.ts";
 import { fileText } from "../../../../src/records/format/record-file.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
-import { statementDigest } from "../../../../src/records/format/statement.ts";
+import { statementDigest } from "../../../../src/records/format/statements.ts";
 import {
   assembleRecord,
-  exportExchange,
-  importExchange,
-} from "../../../../src/records/sign/export-and-import.ts";
-import {
   byDigest,
+  exportExchange,
   type HeldStatements,
+  importExchange,
   type OwnRemoval,
   RecordRefused,
   stagesIn,
 } from "../../../../src/records/sign/held-statements.ts";
-import { completionStatement, stageStatement } from "../../../../src/records/sign/make-statements.ts";
-import { countersign } from "../../../../src/records/sign/sign-once.ts";
+import {
+  completionStatement,
+  countersign,
+  stageStatement,
+} from "../../../../src/records/sign/sign-statements.ts";
 import { addSignature } from "../../../../src/records/sign/signer.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
-import { placeOf } from "../../../../src/records/verify/verify-stage.ts";
+import { placeOf } from "../../../../src/records/verify/verify-stages.ts";
 import {
   completionInput,
   itemsOf,

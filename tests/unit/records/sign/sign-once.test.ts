@@ -5,8 +5,12 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { byDigest, type OwnRemoval, stagesIn } from "../../../../src/records/sign/held-statements.ts";
-import { stageStatement } from "../../../../src/records/sign/make-statements.ts";
-import { countersignOnce, type Kept, signOnce } from "../../../../src/records/sign/sign-once.ts";
+import {
+  countersignOnce,
+  type Kept,
+  signOnce,
+  stageStatement,
+} from "../../../../src/records/sign/sign-statements.ts";
 import {
   itemsOf,
   keptAt,

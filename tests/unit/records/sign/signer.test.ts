@@ -6,7 +6,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { isInOneForm, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
-import { STATEMENT_TYPE } from "../../../../src/records/format/statement.ts";
+import { STATEMENT_TYPE } from "../../../../src/records/format/statements.ts";
 import { commandSigner, createKeyPair, fileSigner } from "../../../../src/records/sign/signer.ts";
 import { signStatement } from "../../../support/removal.ts";
 import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";

@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { preAuthenticationEncoding } from "../../../../src/records/format/dsse-envelope.ts";
 import type { EvidenceItemBody } from "../../../../src/records/format/evidence-item.ts";
-import type { CompletionPredicate, StagePredicate } from "../../../../src/records/format/predicates.ts";
 import type { RecordFile } from "../../../../src/records/format/record-file.ts";
 import type { StageName } from "../../../../src/records/format/stages.ts";
+import type { CompletionPredicate, StagePredicate } from "../../../../src/records/format/statements.ts";
 import type { Trust } from "../../../../src/records/format/trust.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";

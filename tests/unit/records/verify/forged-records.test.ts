@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import type { CompletionPredicate } from "../../../../src/records/format/predicates.ts";
 import { fileText, type RecordFile } from "../../../../src/records/format/record-file.ts";
+import type { CompletionPredicate } from "../../../../src/records/format/statements.ts";
 import type { Trust } from "../../../../src/records/format/trust.ts";
 import { REASONS, type ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";

@@ -11,7 +11,7 @@ import {
   preAuthenticationEncoding,
 } from "../../../../src/records/format/dsse-envelope.ts";
 import { inOneForm, isInOneForm, keyIdOf, readPublicKey } from "../../../../src/records/format/ecdsa-p256.ts";
-import { STATEMENT_TYPE, type Statement, statementOf } from "../../../../src/records/format/statement.ts";
+import { STATEMENT_TYPE, type Statement, statementOf } from "../../../../src/records/format/statements.ts";
 import type { TrustedParty } from "../../../../src/records/format/trust.ts";
 import { addSignature, fileSigner, type Signer } from "../../../../src/records/sign/signer.ts";
 import { verifyDsseEnvelope } from "../../../../src/records/verify/verify-dsse-envelope.ts";

@@ -16,7 +16,7 @@ import {
   writeStage,
 } from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { StateFolder } from "../../../../../src/federation/state/folder.ts";
-import { CompletionPredicate } from "../../../../../src/records/format/predicates.ts";
+import { CompletionPredicate } from "../../../../../src/records/format/statements.ts";
 import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 import { NO_SCOPE } from "../../../../support/removal.ts";

@@ -1,19 +1,47 @@
-// Makes a statement once and signs it once, even if the program is killed in between: what is kept is returned, so that
-// no second statement or signature is ever handed out. Invariants: a statement is on disk before it is signed, and a
-// signature before it is returned; one file (`Kept`) has one statement for good. A signature that was lost on its way to
-// the disk was never passed on, and another is made over the same bytes.
+// The statements that an organisation makes of a removal (one about each stage, and the completion), and its signatures of
+// them and of the other's. Invariants: what is made holds by the verifier's own checks; a statement is on disk before it is
+// signed, and a signature before it is returned, so that no second one is ever handed out, even if the program is killed in
+// between; a signature that was lost on its way to the disk was never passed on.
+import type { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
-import type { StageStatement } from "../format/predicates.ts";
 import { fileText } from "../format/record-file.ts";
-import { counterpartyOf, STAGE_NAMES } from "../format/stages.ts";
-import { STATEMENT_PAYLOAD_TYPE, statementBytes } from "../format/statement.ts";
+import { counterpartyOf, positionOf, STAGE_NAMES } from "../format/stages.ts";
+import {
+  COMPLETION_PREDICATE_TYPE,
+  type CompletionPredicate,
+  CompletionStatement,
+  completionSubjects,
+  STAGE_PREDICATE_TYPE,
+  STATEMENT_PAYLOAD_TYPE,
+  STATEMENT_TYPE,
+  type StagePredicate,
+  StageStatement,
+  type Statement,
+  stageSubjects,
+  statementBytes,
+  statementDigest,
+} from "../format/statements.ts";
 import { addProblems, type Problem } from "../verify/reasons.ts";
-import { strayProblems, successionProblems } from "../verify/stage-sequence.ts";
-import { keyProblems } from "../verify/verify-completion.ts";
-import { inOrder, placeOf, stageProblems } from "../verify/verify-stage.ts";
+import {
+  bindingProblems,
+  completionProblems,
+  evidenceOf,
+  keyProblems,
+  revisionsOf,
+} from "../verify/verify-completion.ts";
+import { fieldOf } from "../verify/verify-dsse-envelope.ts";
+import {
+  type Evidence,
+  inOrder,
+  placeOf,
+  sequenceProblems,
+  stageProblems,
+  strayProblems,
+  successionProblems,
+} from "../verify/verify-stages.ts";
 import {
   type AnyStatement,
   byDigest,
@@ -28,8 +56,85 @@ import {
   stagesIn,
   statementIn,
 } from "./held-statements.ts";
-import { wholeProblems } from "./make-statements.ts";
 import { addSignature, type Signer } from "./signer.ts";
+
+interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previous"> {
+  readonly previous: StageStatement | null;
+}
+
+/** States a stage. @throws RecordRefused (`record_refused`) with every reason why the statement would not hold */
+export function stageStatement({ previous, ...input }: StageInput, evidence: Evidence): StageStatement {
+  const predicate: StagePredicate = {
+    schema: "svc.federation.offboarding_stage.v1",
+    ...input,
+    evidence: input.evidence.toSorted(),
+    position: positionOf(input.stage),
+    previous: previous === null ? null : statementDigest(previous),
+  };
+  const what = `stage ${input.stage} of ${input.organisation} cannot be stated`;
+  const statement = stated(StageStatement, what, {
+    ...{ predicateType: STAGE_PREDICATE_TYPE, subject: stageSubjects(predicate), predicate },
+  });
+  refuseUnlessClean(what, [
+    ...stageProblems(statement, evidence),
+    ...(previous === null ? [] : strayProblems(statement.predicate, previous, placeOf(previous.predicate))),
+    ...(previous === null ? [] : successionProblems(statement, previous)),
+  ]);
+  return statement;
+}
+
+/** @throws RecordRefused when a field is not what its schema allows */
+function stated<S extends z.ZodType>(
+  schema: S,
+  what: string,
+  body: Omit<Statement<unknown>, "_type">,
+): z.output<S> {
+  const parsed = schema.safeParse({ _type: STATEMENT_TYPE, ...body });
+  if (parsed.success) return parsed.data;
+  const detail = fieldOf(parsed.error);
+  throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
+}
+
+type CompletionInput = Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
+
+/** States the completion of all stages, in a record's order. @throws RecordRefused with every reason against it */
+export function completionStatement(
+  input: CompletionInput,
+  stages: readonly StageStatement[],
+  evidence: Evidence,
+): CompletionStatement {
+  const predicate: CompletionPredicate = {
+    schema: "svc.federation.offboarding_completion.v1",
+    ...input,
+    revisions: revisionsOf(stages),
+    stages: stages.map((one) => {
+      const { organisation, stage } = one.predicate;
+      return { organisation, stage, statement: statementDigest(one) };
+    }),
+    evidence: [...evidenceOf(stages)].sort(),
+  };
+  const what = `run ${input.run} cannot be completed`;
+  const statement = stated(CompletionStatement, what, {
+    ...{ predicateType: COMPLETION_PREDICATE_TYPE, subject: completionSubjects(predicate), predicate },
+  });
+  refuseUnlessClean(what, wholeProblems(statement, stages, evidence));
+  return statement;
+}
+
+export function wholeProblems(
+  completion: CompletionStatement,
+  stages: readonly StageStatement[],
+  evidence: Evidence,
+): Problem[] {
+  const { predicate } = completion;
+  return [
+    ...stages.flatMap((stage) => stageProblems(stage, evidence)),
+    ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
+    ...sequenceProblems(predicate, stages),
+    ...completionProblems(completion),
+    ...bindingProblems(predicate, stages, evidence, true),
+  ];
+}
 
 /** Where one statement is kept. `write` returns only when the text would survive a loss of power. */
 export interface Kept {
