@@ -4,10 +4,11 @@ import type { Clock } from "../../domain/clock.ts";
 import { undefinedFor } from "../../domain/errors.ts";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { conditionsOf } from "../../records/conditions/condition-table.ts";
-import { isOwnRoom, PART_MANAGED } from "../../records/conditions/evaluate.ts";
+import { PART_MANAGED } from "../../records/conditions/evaluate.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
+  isOwnRoom,
   operatorItem,
 } from "../../records/format/evidence-item.ts";
 import type { Scope } from "../../records/format/fields.ts";

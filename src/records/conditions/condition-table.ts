@@ -13,8 +13,10 @@ import {
   atBridge,
   atGateway,
   atHomeserver,
+  attempt,
   byOperator,
   type Condition,
+  checked,
   closed,
   condition,
   type Direction,
@@ -26,23 +28,20 @@ import {
   need,
   type Observation,
   ofAgents,
-  type Requirement,
+  ofRoom,
+  retained,
   seen,
+  tried,
 } from "./condition.ts";
 
-const ATTEMPT = { byAttempt: true } as const;
 const OPTIONAL = { optional: true } as const;
-const TRIED = { optional: true, ignoresUnknown: true } as const;
 const WAIVABLE = { waivable: true } as const;
 
 const GATEWAY: readonly Condition[] = [
   inForce("closed", ["gateway"]),
   atGateway(
     "partner_not_rendered",
-    need("clients", {
-      ...seen("render", "registry", ["azp_not_rendered"]),
-      checks: ["names_revision"],
-    }),
+    need("clients", checked(seen("render", "registry", ["azp_not_rendered"]), "names_revision")),
     need(
       "clients",
       seen("callers_in_force", "gateway", ["azp_not_admitted", "azp_not_admitted_by_older_file"]),
@@ -51,27 +50,21 @@ const GATEWAY: readonly Condition[] = [
   atGateway(
     "token_refused",
     need("clients", seen("issuer_client", "issuer", ["client_disabled", "client_unknown"])),
-    need(
+    attempt(
       "caller",
-      asPartner(
-        "token_request",
-        closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]),
-      ),
-      ATTEMPT,
+      "token_request",
+      closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]),
     ),
     need("clients", seen("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
   ),
   ofAgents(
     "invoke_refused",
-    need(
+    attempt(
       "agents",
-      asPartner(
-        "invoke",
-        closed("gateway", ["no_route"], [404]),
-        closed("gateway", ["jwt_missing", "jwt_expired", "jwt_refused", "unauthorized"], [401]),
-        closed("gateway", ["rbac_access_denied", "jwt_refused", "forbidden"], [403]),
-      ),
-      ATTEMPT,
+      "invoke",
+      closed("gateway", ["no_route"], [404]),
+      closed("gateway", ["jwt_missing", "jwt_expired", "jwt_refused", "unauthorized"], [401]),
+      closed("gateway", ["rbac_access_denied", "jwt_refused", "forbidden"], [403]),
     ),
   ),
 ];
@@ -79,23 +72,19 @@ const GATEWAY: readonly Condition[] = [
 /** A card is public for everybody or for nobody: one that others consume stays, and its use is refused. */
 const STAYS = answer("open", ["gateway"], ["published_always", "consumed_by_others"], [200]);
 
+const UNTRUSTED = seen("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"]);
+
 const CARD: readonly Condition[] = [
   inForce("closed", ["gateway", "bridge"]),
   ofAgents(
     "card_gone_or_refused",
     need("agents", [
       seen("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
-      byOperator("card_fetch", STAYS, { with: seen("card_use", "gateway", ["use_refused"]) }),
+      { ...byOperator("card_fetch", STAYS), with: seen("card_use", "gateway", ["use_refused"]) },
     ]),
     need("agents", asPartner("card_fetch", closed("gateway", ["no_route"], [404])), OPTIONAL),
   ),
-  {
-    ...atBridge(
-      "agent_card_untrusted",
-      need("pins", seen("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"])),
-    ),
-    ...NO_AGENT_CONSUMED,
-  },
+  { ...atBridge("agent_card_untrusted", need("pins", UNTRUSTED)), ...NO_AGENT_CONSUMED },
   atBridge("people_may_not_ask", need("partner", seen("may_ask", "bridge", ["not_in_agents_file"]))),
 ];
 
@@ -119,7 +108,7 @@ const NOT_TAKEN_IN: readonly Answer[] = [
   closed("not_seen", ["not_arrived"]),
 ];
 
-function ofRooms(name: string, observation: Observation): Condition {
+function inEachRoom(name: string, observation: Observation): Condition {
   return {
     ...atHomeserver(name, need("rooms", [observation, LEFT], WAIVABLE)),
     ...NO_ROOM_SHARED,
@@ -129,43 +118,27 @@ function ofRooms(name: string, observation: Observation): Condition {
 const ROOMS: readonly Condition[] = [
   // A room may be another's: the reconciler names what it could not close, and each of them is waived by name.
   inForce("closed", ["homeserver"], WAIVABLE),
-  ofRooms("acl_excludes_partner", seen("room_acl", "room_acl", [null], [200])),
-  ofRooms("enforcement_holds", seen("room_enforcement", "homeserver", [null], [200])),
-  ofRooms("members_gone", {
-    ...seen("room_members", "homeserver", [null], [200]),
-    checks: ["nobody_present"],
-  }),
+  inEachRoom("acl_excludes_partner", ofRoom("room_acl", "room_acl", "closed")),
+  inEachRoom("enforcement_holds", ofRoom("room_enforcement", "homeserver", "closed")),
+  inEachRoom("members_gone", checked(ofRoom("room_members", "homeserver", "closed"), "nobody_present")),
   {
-    ...atHomeserver(
-      "retained_servers_told",
-      need(
-        "rooms",
-        { ...seen("room_acl_at_retained", "room_acl", [null], [200]), vantage: "retained_server" },
-        { ...OPTIONAL, ...WAIVABLE },
-      ),
-    ),
+    ...atHomeserver("retained_servers_told", need("rooms", retained("closed"), { ...OPTIONAL, ...WAIVABLE })),
     ...OPTIONAL,
   },
   {
     ...atHomeserver(
       "kept_out_of_rooms",
-      need("rooms", asPartner("make_join", ...KEPT_OUT), TRIED),
-      need("rooms", asPartner("message_to_target", ...NOT_TAKEN_IN), TRIED),
-      need("rooms", asPartner("state_to_target", ...NOT_TAKEN_IN), TRIED),
+      tried("rooms", "make_join", ...KEPT_OUT),
+      tried("rooms", "message_to_target", ...NOT_TAKEN_IN),
+      tried("rooms", "state_to_target", ...NOT_TAKEN_IN),
     ),
     ...OPTIONAL,
   },
 ];
 
 /** The module has a policy in force that leaves the partner out, and not the one from before the removal. */
-const POLICY_IN_FORCE: Observation = {
-  ...seen("policy_in_force", "border", [null], [200]),
-  checks: ["another_policy"],
-};
-const POLICY_CHECK: Observation = {
-  ...seen("policy_check", "border", ["server_not_allowed"], [200]),
-  checks: ["another_policy"],
-};
+const POLICY_IN_FORCE = seen("policy_in_force", "border", [null], [200]);
+const POLICY_CHECK = seen("policy_check", "border", ["server_not_allowed"], [200]);
 /** Where the transport was closed before the border, nothing reaches the border that it could deny. */
 const INVITE_AT_TRANSPORT = asPartner("invite", closed("transport", ["federation_denied"], [403]));
 const INVITE_AT_BORDER = asPartner(
@@ -175,15 +148,20 @@ const INVITE_AT_BORDER = asPartner(
 
 const BORDER: readonly Condition[] = [
   inForce("closed", ["homeserver"]),
-  atHomeserver("policy_digest_changed", need("none", POLICY_IN_FORCE), need("partner", POLICY_CHECK)),
+  atHomeserver(
+    "policy_digest_changed",
+    need("none", checked(POLICY_IN_FORCE, "another_policy")),
+    need("partner", checked(POLICY_CHECK, "another_policy")),
+  ),
   atHomeserver(
     "server_not_allowed",
     need("any", [seen("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], {
-      ...{ ignoresUnknown: true, byAttempt: true },
+      ignoresUnknown: true,
+      byAttempt: true,
     }),
-    need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], TRIED),
+    need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], { optional: true, ignoresUnknown: true }),
   ),
-  atHomeserver("no_restart", need("none", { ...POLICY_IN_FORCE, checks: ["same_process"] })),
+  atHomeserver("no_restart", need("none", checked(POLICY_IN_FORCE, "same_process"))),
 ];
 
 const TRANSPORT: readonly Condition[] = [
@@ -194,7 +172,7 @@ const TRANSPORT: readonly Condition[] = [
   ),
   atHomeserver(
     "send_refused",
-    need("self", asPartner("federation_send", closed("transport", ["federation_denied"], [403])), ATTEMPT),
+    attempt("self", "federation_send", closed("transport", ["federation_denied"], [403])),
   ),
 ];
 
@@ -234,26 +212,7 @@ export const DUTIES_CONDITIONS: readonly Condition[] = [
 
 const open = answer.bind(undefined, "open");
 
-/** What the partner may try besides; it need not, and nothing of ours may refuse it. */
-function tried(subjects: Requirement["subjects"], probe: string, ...answers: readonly Answer[]): Requirement {
-  return need(subjects, asPartner(probe, ...answers), { optional: true, ignoresUnknown: true });
-}
-
-/** Open or closed, and not otherwise than the room's state says. */
-function eitherWay(probe: string, layer: string): Observation {
-  const answers = (["open", "closed"] as const).map((verdict) => answer(verdict, [layer], [null], [200]));
-  return { probe, vantage: "operator", answers };
-}
-
-const RETAINED: Observation = {
-  probe: "room_acl_at_retained",
-  vantage: "retained_server",
-  answers: [open(["room_acl"], [null], [200])],
-};
-
-const TRUSTED = byOperator("card_trust", open(["bridge"], ["agent_card_verified"]), {
-  checks: ["current_pin"],
-});
+const TRUSTED = checked(byOperator("card_trust", open(["bridge"], ["agent_card_verified"])), "current_pin");
 const PUBLIC = open(["gateway"], undefined, [200]);
 const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
 
@@ -272,9 +231,9 @@ const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
       // A room's state does not show what is enforced: the homeserver's own cache is required for each room.
       ...atHomeserver(
         "kept_rooms_hear_it",
-        need("kept", byOperator("room_enforcement", open(["homeserver"], [null], [200]))),
-        need("kept", byOperator("room_acl", open(["room_acl"], [null], [200]))),
-        need("kept", RETAINED, { optional: true }),
+        need("kept", ofRoom("room_enforcement", "homeserver", "open")),
+        need("kept", ofRoom("room_acl", "room_acl", "open")),
+        need("kept", retained("open"), OPTIONAL),
       ),
       ...absent("rooms_kept", "journal", "no_room_kept"),
     },
@@ -282,13 +241,9 @@ const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
       // Other rooms may be closed to the partner, by their owners or on purpose; what they enforce is their state.
       ...atHomeserver(
         "other_rooms_hear_it",
-        need("rooms", [eitherWay("room_enforcement", "homeserver"), LEFT]),
-        need("rooms", [eitherWay("room_acl", "room_acl"), LEFT]),
-        need(
-          "rooms",
-          { ...eitherWay("room_acl_at_retained", "room_acl"), vantage: "retained_server" },
-          { optional: true },
-        ),
+        need("rooms", [ofRoom("room_enforcement", "homeserver", "open", "closed"), LEFT]),
+        need("rooms", [ofRoom("room_acl", "room_acl", "open", "closed"), LEFT]),
+        need("rooms", retained("open", "closed"), OPTIONAL),
       ),
       ...NO_ROOM_SHARED,
     },
@@ -344,13 +299,7 @@ const AGENT_CONDITIONS: Readonly<
       ofAgent("old_identity_fails", "homeserver", byPin("old_identity", "closed"), OPTIONAL),
       ofAgent("new_identity_verifies", "homeserver", byPin("new_identity", "open")),
       ofAgent("old_key_not_served", "homeserver", byPin("served_by_old_pin", "closed"), OPTIONAL),
-      ofAgent(
-        "bridge_has_verified",
-        "bridge",
-        byOperator("card_trust", answer("open", ["bridge"], ["agent_card_verified"]), {
-          checks: ["current_pin"],
-        }),
-      ),
+      ofAgent("bridge_has_verified", "bridge", TRUSTED),
     ],
   },
   closed: {
@@ -361,14 +310,7 @@ const AGENT_CONDITIONS: Readonly<
     card: [
       inForce("closed", ["homeserver"]),
       withdrawn("agents_file", "bridge", "not_in_agents_file"),
-      ofAgent(
-        "bridge_trusts_it_no_more",
-        "bridge",
-        byOperator(
-          "card_trust",
-          answer("closed", ["bridge"], ["agent_card_untrusted", "not_in_agents_file"]),
-        ),
-      ),
+      ofAgent("bridge_trusts_it_no_more", "bridge", UNTRUSTED),
     ],
   },
 };

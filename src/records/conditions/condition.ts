@@ -1,37 +1,11 @@
 // What a condition of a plane is, how one is written down, and the circumstances in which it is evaluated.
-import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
+import { type EvidenceItem, isOwnRoom, startedAtOf, type Vantage } from "../format/evidence-item.ts";
 import type { Part, Scope } from "../format/fields.ts";
 import type { PlaneName } from "../format/stages.ts";
 
 /** `closed`: the partner is kept out; `open`: it is let in. */
 export type Direction = "closed" | "open";
 export type Extent = "partner" | "agent";
-
-export type Subjects =
-  /** The item names no subject. */
-  | "none"
-  /** One item is enough, whatever it is about. */
-  | "any"
-  | "self"
-  | "partner"
-  /** The counterparty's client, and those with which it had applied. */
-  | "clients"
-  /** The counterparty's client, where it may invoke any agent. */
-  | "caller"
-  | "agents"
-  | "pins"
-  | "rooms"
-  /** Rooms of the scope alone: those that were kept and are to be open again. */
-  | "kept";
-
-export type Check =
-  /** Names the revision and the render that the stage states. */
-  | "names_revision"
-  | "nobody_present"
-  /** Names a border policy, and not the one that was in force before. */
-  | "another_policy"
-  | "same_process"
-  | "current_pin";
 
 /** An answer that counts. A field that is absent here may hold anything, except that a status is null unless named. */
 export interface Answer {
@@ -117,6 +91,52 @@ export interface Circumstances {
   readonly fingerprints?: ReadonlyMap<string, string>;
 }
 
+/** Of a requirement of which one item is enough, whatever it is about. */
+export const ANY = Symbol("any subject");
+export type CoveredSubject = string | null | typeof ANY;
+
+type SubjectsOf = (circumstances: Circumstances, items: readonly EvidenceItem[]) => Iterable<CoveredSubject>;
+
+/** What a requirement has to be shown for. */
+export const SUBJECTS = {
+  // The item names no subject.
+  none: () => [null],
+  any: () => [ANY],
+  self: ({ organisation }) => [organisation],
+  partner: ({ partner }) => [partner],
+  // The counterparty's client, and those with which it had applied.
+  clients: ({ scope }) => [scope.client, ...scope.applicants],
+  // The counterparty's client, where it may invoke any agent.
+  caller: ({ scope }) => (scope.agents.length === 0 ? [] : [scope.client]),
+  agents: ({ scope }) => scope.agents,
+  pins: ({ scope }) => scope.pins,
+  // Rooms of the scope alone: those that were kept and are to be open again.
+  kept: ({ scope }) => scope.rooms ?? [],
+  // A room that the operator has found since must be covered too.
+  rooms: ({ scope }, items) => [...(scope.rooms ?? []), ...items.filter(isOwnRoom).map((one) => one.subject)],
+} satisfies Readonly<Record<string, SubjectsOf>>;
+type Subjects = keyof typeof SUBJECTS;
+
+type CheckOf = (item: EvidenceItem, circumstances: Circumstances) => boolean;
+
+export const CHECKS = {
+  // Names the revision and the render that the stage states.
+  names_revision: ({ references }, { revision, render }) =>
+    revision !== null && render !== null && references.includes(revision) && references.includes(render),
+  nobody_present: ({ references }) => references.includes("present=0"),
+  // Names a border policy, and not the one that was in force before.
+  another_policy: ({ references }, { scope: { policy } }) => {
+    const named = references.find((one) => one.startsWith("sha256:"));
+    return named !== undefined && named !== policy;
+  },
+  same_process: (item, { scope: { started_at: before } }) => before === null || startedAtOf(item) === before,
+  current_pin: ({ subject, references }, { fingerprints }) => {
+    const pinned = fingerprints?.get(subject ?? "");
+    return pinned !== undefined && references.includes(pinned);
+  },
+} satisfies Readonly<Record<string, CheckOf>>;
+export type Check = keyof typeof CHECKS;
+
 /** One's own parts have no HTTP status unless one is named. */
 export function answer(
   verdict: Direction,
@@ -127,20 +147,31 @@ export function answer(
   return { verdict, layers, statuses, ...(reasons !== undefined && { reasons }) };
 }
 
-export function byOperator(probe: string, answered: Answer, more: Partial<Observation> = {}): Observation {
-  return { probe, vantage: "operator", answers: [answered], ...more };
+export function byOperator(probe: string, answered: Answer): Observation {
+  return { probe, vantage: "operator", answers: [answered] };
 }
 
-type Reasons = readonly (string | null)[];
-type Statuses = readonly (number | null)[];
+export function checked(observation: Observation, check: Check): Observation {
+  return { ...observation, checks: [check] };
+}
 
-export function closed(layer: string, reasons: Reasons, statuses?: Statuses): Answer {
+/** What the homeserver says of a room: any of these verdicts. */
+export function ofRoom(probe: string, layer: string, ...verdicts: readonly Direction[]): Observation {
+  const answers = verdicts.map((verdict) => answer(verdict, [layer], [null], [200]));
+  return { probe, vantage: "operator", answers };
+}
+
+export function retained(...verdicts: readonly Direction[]): Observation {
+  return { ...ofRoom("room_acl_at_retained", "room_acl", ...verdicts), vantage: "retained_server" };
+}
+
+export function closed(layer: string, reasons: Answer["reasons"], statuses?: Answer["statuses"]): Answer {
   return answer("closed", [layer], reasons, statuses);
 }
 
 /** One's own part says that it stops the partner. */
-export function seen(probe: string, layer: string, reasons: Reasons, statuses?: Statuses): Observation {
-  return byOperator(probe, closed(layer, reasons, statuses));
+export function seen(probe: string, ...answered: Parameters<typeof closed>): Observation {
+  return byOperator(probe, closed(...answered));
 }
 
 export function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
@@ -155,11 +186,21 @@ export const atBridge = condition.bind(undefined, "bridge");
 export const atGateway = condition.bind(undefined, "gateway");
 
 export function need(
-  subjects: Requirement["subjects"],
+  subjects: Subjects,
   observed: Observation | readonly Observation[],
   more: Partial<Requirement> = {},
 ): Requirement {
   return { subjects, anyOf: "probe" in observed ? [observed] : observed, ...more };
+}
+
+/** What only an attempt of the partner's shows. */
+export function attempt(subjects: Subjects, probe: string, ...answers: readonly Answer[]): Requirement {
+  return need(subjects, asPartner(probe, ...answers), { byAttempt: true });
+}
+
+/** What the partner may try besides: it need not, and an attempt without an answer counts neither way. */
+export function tried(subjects: Subjects, probe: string, ...answers: readonly Answer[]): Requirement {
+  return need(subjects, asPartner(probe, ...answers), { optional: true, ignoresUnknown: true });
 }
 
 /** The reconciler has reached the declared state; or, where that is waivable, it names what it has not reached. */
@@ -168,9 +209,8 @@ export function inForce(
   parts: readonly Part[],
   more: Partial<Requirement> = {},
 ): Condition {
-  const checks = ["names_revision"] as const;
-  const anyOf = [byOperator("reconciled", answer(verdict, ["reconciler"], ["in_force"]), { checks })];
-  return { name: "in_force", parts, requirements: [{ subjects: "none", anyOf, ...more }] };
+  const reached = byOperator("reconciled", answer(verdict, ["reconciler"], ["in_force"]));
+  return { name: "in_force", parts, requirements: [need("none", checked(reached, "names_revision"), more)] };
 }
 
 export const LEFT = byOperator(

@@ -5,16 +5,19 @@
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { counterpartyOf, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
 import type { StagePredicate } from "../format/statements.ts";
-import type {
-  Answer,
-  Check,
-  Circumstances,
-  Condition,
-  Evaluated,
-  Lack,
-  Observation,
-  Requirement,
-  Verdict,
+import {
+  ANY,
+  type Answer,
+  CHECKS,
+  type Circumstances,
+  type Condition,
+  type CoveredSubject,
+  type Evaluated,
+  type Lack,
+  type Observation,
+  type Requirement,
+  SUBJECTS,
+  type Verdict,
 } from "./condition.ts";
 import { conditionsOf, DUTIES_CONDITIONS } from "./condition-table.ts";
 
@@ -103,7 +106,7 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
     about.push(item);
     bySubject.set(item.subject, about);
   }
-  const subjects = new Set(SUBJECTS[requirement.subjects](circumstances, items));
+  const subjects = new Set<CoveredSubject>(SUBJECTS[requirement.subjects](circumstances, items));
   const left = leftOpen(items, circumstances);
   // Subjects shown by an observation that holds with another one: other answers about them do not object.
   const lawful: (string | null)[] = [];
@@ -130,29 +133,6 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
     if (showing.length === 0 && optional !== true) lacks.push(lackIn(anyOf, subject, about));
   }
   return { requirement, subjects, shows: shown, excused, lawful, lacks };
-}
-
-const ANY = Symbol("any subject");
-type CoveredSubject = string | null | typeof ANY;
-
-type SubjectsOf = (circumstances: Circumstances, items: readonly EvidenceItem[]) => Iterable<CoveredSubject>;
-
-const SUBJECTS: Readonly<Record<Requirement["subjects"], SubjectsOf>> = {
-  none: () => [null],
-  any: () => [ANY],
-  self: ({ organisation }) => [organisation],
-  partner: ({ partner }) => [partner],
-  clients: ({ scope }) => [scope.client, ...scope.applicants],
-  caller: ({ scope }) => (scope.agents.length === 0 ? [] : [scope.client]),
-  agents: ({ scope }) => scope.agents,
-  pins: ({ scope }) => scope.pins,
-  kept: ({ scope }) => scope.rooms ?? [],
-  // A room that the operator has found since must be covered too.
-  rooms: ({ scope }, items) => [...(scope.rooms ?? []), ...items.filter(isOwnRoom).map((one) => one.subject)],
-};
-
-export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
-  return vantage === "operator" && probe.startsWith("room_") && subject !== null;
 }
 
 /** What the reconciler names as not reached; undefined unless it speaks of what is declared, and the stage lists it all. */
@@ -253,27 +233,6 @@ function isAnswer(item: EvidenceItem, { verdict, layers, statuses = [null], reas
     (reasons === undefined || reasons.includes(item.reason))
   );
 }
-
-const STARTED = "started_at=";
-
-export function startedAtOf({ references }: Pick<EvidenceItem, "references">): string | null {
-  return references.find((one) => one.startsWith(STARTED))?.slice(STARTED.length) ?? null;
-}
-
-const CHECKS: Readonly<Record<Check, (item: EvidenceItem, circumstances: Circumstances) => boolean>> = {
-  names_revision: ({ references }, { revision, render }) =>
-    revision !== null && render !== null && references.includes(revision) && references.includes(render),
-  nobody_present: ({ references }) => references.includes("present=0"),
-  another_policy: ({ references }, { scope: { policy } }) => {
-    const named = references.find((one) => one.startsWith("sha256:"));
-    return named !== undefined && named !== policy;
-  },
-  same_process: (item, { scope: { started_at: before } }) => before === null || startedAtOf(item) === before,
-  current_pin: ({ subject, references }, { fingerprints }) => {
-    const pinned = fingerprints?.get(subject ?? "");
-    return pinned !== undefined && references.includes(pinned);
-  },
-};
 
 function lackOf({ probe, vantage }: Observation, subject: string | null): Lack {
   return { probe, vantage, subject, item: undefined };

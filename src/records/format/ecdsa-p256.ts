@@ -57,25 +57,19 @@ function oneForm(key: KeyObject): Buffer {
 const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
 const HALF = ORDER / 2n;
 
-/** The two numbers of a strictly encoded signature, which is what encoding them gives; undefined for anything else. */
-function parse(der: Uint8Array): { readonly r: bigint; readonly s: bigint } | undefined {
+/** Whether a signature is in the one form. It says nothing about whether it verifies. */
+export function isInOneForm(der: Uint8Array): boolean {
+  return inOneForm(der)?.equals(der) === true;
+}
+
+/** A strictly encoded signature, which is what encoding its two numbers gives; undefined for anything else. */
+export function inOneForm(der: Uint8Array): Buffer | undefined {
   if (der.length < 8 || der.length > 72) return undefined;
   const end = 4 + (der[3] ?? 0);
   const [r, s] = [numberOf(der.subarray(4, end)), numberOf(der.subarray(end + 2))];
   const areInRange = r > 0n && r < ORDER && s > 0n && s < ORDER;
-  return areInRange && encode(r, s).equals(der) ? { r, s } : undefined;
-}
-
-/** Whether a signature is in the one form. It says nothing about whether it verifies. */
-export function isInOneForm(der: Uint8Array): boolean {
-  const found = parse(der);
-  return found !== undefined && found.s <= HALF;
-}
-
-export function inOneForm(der: Uint8Array): Buffer | undefined {
-  const found = parse(der);
-  if (found === undefined) return undefined;
-  return found.s <= HALF ? Buffer.from(der) : encode(found.r, ORDER - found.s);
+  if (!areInRange || !encode(r, s).equals(der)) return undefined;
+  return encode(r, s <= HALF ? s : ORDER - s);
 }
 
 /** What many tokens return instead: r and s in 32 bytes each (IEEE P1363). In the one form; undefined if neither. */

@@ -87,3 +87,13 @@ export function isOfPurge({ probe }: EvidenceItem): boolean {
 export function ownerAttested(attested: readonly string[]): string | undefined {
   return attested.find((word) => word.startsWith(OWNER_WORD))?.slice(OWNER_WORD.length);
 }
+
+export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
+  return vantage === "operator" && probe.startsWith("room_") && subject !== null;
+}
+
+const STARTED = "started_at=";
+
+export function startedAtOf({ references }: Pick<EvidenceItem, "references">): string | null {
+  return references.find((one) => one.startsWith(STARTED))?.slice(STARTED.length) ?? null;
+}

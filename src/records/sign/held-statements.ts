@@ -79,13 +79,9 @@ export function makerOf(statement: AnyStatement): string {
 }
 
 export function stagesIn(envelopes: readonly DsseEnvelope[]): ReadonlyMap<string, StageStatement> {
-  const found = new Map<string, StageStatement>();
-  for (const envelope of envelopes) {
-    const statement = statementIn(envelope);
-    if (statement !== undefined && !isCompletion(statement))
-      found.set(placeOf(statement.predicate), statement);
-  }
-  return found;
+  const stated = envelopes.flatMap((envelope) => statementIn(envelope) ?? []);
+  const stages = stated.flatMap((statement) => (isCompletion(statement) ? [] : [statement]));
+  return new Map(stages.map((stage) => [placeOf(stage.predicate), stage]));
 }
 
 /** The DSSE envelope with what another copy of it is signed by, as long as that organisation has not signed yet. */

@@ -35,8 +35,8 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   const shape = shapeOf(value);
   if (shape === undefined) return failed({ reason: "record_malformed", where: "file" });
   // Before any signature or digest is computed: the lengths of these lists are not trusted yet.
-  const tooMany = lengthProblem(shape);
-  if (tooMany !== undefined) return failed(tooMany);
+  const detail = surplusOf(shape);
+  if (detail !== undefined) return failed({ reason: "record_too_many", where: "file", detail });
   const problems: Problem[] = [];
   const add = (more: readonly Problem[]) => addProblems(problems, more);
   if (!Buffer.from(`${canonicalize(value)}\n`, "utf8").equals(bytes)) {
@@ -112,12 +112,9 @@ function shapeOf(value: Json) {
   return { completion, stages, evidence };
 }
 
-function lengthProblem({ stages, evidence }: Record<"stages" | "evidence", readonly Json[]>) {
-  const [problem] = problemsOf("file", (report) => {
-    if (stages.length > RECORD_STAGES_MAX) report("record_too_many", `${stages.length} stages`);
-    if (evidence.length > RECORD_EVIDENCE_MAX) report("record_too_many", `${evidence.length} items`);
-  });
-  return problem;
+function surplusOf({ stages, evidence }: Record<"stages" | "evidence", readonly Json[]>) {
+  if (stages.length > RECORD_STAGES_MAX) return `${stages.length} stages`;
+  return evidence.length > RECORD_EVIDENCE_MAX ? `${evidence.length} items` : undefined;
 }
 
 function keysOfTwoParties(parties: readonly TrustedParty[]): string[] {

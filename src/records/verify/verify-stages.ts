@@ -59,7 +59,9 @@ export function judgeStage(
   const problems = problemsOf(placeOf(predicate), (report) => {
     if (predicate.remover === predicate.partner) report("one_party");
     if (![predicate.remover, predicate.partner].includes(predicate.organisation)) report("not_a_party");
-    checkPlace(predicate, report);
+    const position = positionOf(predicate.stage);
+    if (predicate.position !== position) report("stage_out_of_place", `position ${predicate.position}`);
+    if ((predicate.previous === null) !== (position === 1)) report("chain_broken");
     checkScope(predicate, report);
     if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
     if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
@@ -75,11 +77,6 @@ export function judgeStage(
 
 export function stageProblems(...of: Parameters<typeof judgeStage>): Problem[] {
   return [...judgeStage(...of).problems];
-}
-
-function checkPlace({ stage, position, previous }: StagePredicate, report: Report): void {
-  if (position !== positionOf(stage)) report("stage_out_of_place", `position ${position}`);
-  if ((previous === null) !== (positionOf(stage) === 1)) report("chain_broken");
 }
 
 function checkScope({ stage, kind, scope }: StagePredicate, report: Report): void {

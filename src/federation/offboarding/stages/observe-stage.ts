@@ -3,13 +3,8 @@
 // Invariant: everything that a condition may rest on is a sealed item, without content.
 import { resolve } from "node:path";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
-import {
-  evaluateStage,
-  isOwnRoom,
-  LEFT_ALONE,
-  type StageWork,
-} from "../../../records/conditions/evaluate.ts";
-import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { evaluateStage, LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate.ts";
+import { type EvidenceItem, isOwnRoom } from "../../../records/format/evidence-item.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift, OutOfReach as PlaneOutOfReach } from "../../planes/plane.ts";

@@ -2,8 +2,13 @@
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
 
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { isLeftOpen, isSettled, startedAtOf } from "../../../records/conditions/evaluate.ts";
-import { OWNER_WORD, SKIPPED_WORD, TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
+import { isLeftOpen, isSettled } from "../../../records/conditions/evaluate.ts";
+import {
+  OWNER_WORD,
+  SKIPPED_WORD,
+  startedAtOf,
+  TRIGGER_WORD,
+} from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import { setAsideLines } from "../../change/commit-base.ts";
