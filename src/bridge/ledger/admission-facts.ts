@@ -13,12 +13,13 @@ import { openOptions } from "./agent-questions.ts";
 import type { KnownPlaces } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { indexKey, isFirstUse, type KnownIndices } from "./place-or-refuse.ts";
-import { columnsOf, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
 
 const FORGOTTEN_BEFORE = "(extract(epoch FROM before) * 1000)::float8";
-const FORGOTTEN = statement("forgotten_before")`SELECT ${FORGOTTEN_BEFORE} AS before FROM bridge_forgotten`;
+const FORGOTTEN = statement<{ before: number }>("forgotten_before")`
+  SELECT ${FORGOTTEN_BEFORE} AS before FROM bridge_forgotten`;
 
-const KNOWN = statement("known_facts")`
+const KNOWN = statement<KnownRow>("known_facts")`
   SELECT
     (SELECT counted_open + admitted - counted_at_admitted FROM bridge_capacity)::int AS open_global_max,
     (SELECT ${FORGOTTEN_BEFORE} FROM bridge_forgotten) AS forgotten_before,
@@ -30,7 +31,7 @@ const KNOWN = statement("known_facts")`
 
 // However much was asked in a thread, one row is read of each ghost in it: the latest that the sender asked, or one of
 // somebody else.
-const KNOWN_RELATED = statement("known_related_facts")`
+const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
   WITH RECURSIVE asked AS (
     SELECT room, root, sender, '' AS ghost FROM jsonb_to_recordset($5::jsonb) t (room text, root text, sender text)
     UNION ALL SELECT room, root, sender, (
@@ -108,15 +109,15 @@ export async function readKnown(
   const isAlone = related.length + threads.length + partnerGhosts.length === 0;
   const more = [toTime(now - REACTION_MS), JSON.stringify(partnerGhosts), JSON.stringify(threads)];
   const [known, about] = await Promise.all([
-    oneRow<KnownRow>(on, KNOWN, [rooms]),
-    isAlone ? undefined : oneRow<Partial<KnownRow>>(on, KNOWN_RELATED, [rooms, related, ...more]),
+    KNOWN.one(on, [rooms]),
+    isAlone ? undefined : KNOWN_RELATED.one(on, [rooms, related, ...more]),
   ]);
   return { ...known, ...about };
 }
 
 /** Of handled events that came before this time, the rows may have been deleted; milliseconds since the Unix epoch. */
 export async function readForgotten(on: Queryable): Promise<number> {
-  return (await oneRow<{ before: number }>(on, FORGOTTEN, [])).before;
+  return (await FORGOTTEN.one(on, [])).before;
 }
 
 export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
@@ -160,7 +161,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
   };
 }
 
-const INDICES = statement("known_indices")`
+const INDICES = statement<{ digest: Buffer; event: EventId }>("known_indices")`
   SELECT index_digest AS digest, matrix_event_id AS event FROM bridge_megolm_indices WHERE index_digest = ANY ($1::bytea[])`;
 
 type IndexUse = Pick<NewAnswer, "indexDigest" | "event">;
@@ -176,7 +177,7 @@ export async function indexOwners(
 ): Promise<KnownIndices> {
   const digests = uses.flatMap(({ indexDigest }) => indexDigest ?? []);
   if (digests.length === 0) return new Map();
-  const found = await rows<{ digest: Buffer; event: EventId }>(on, INDICES, [digests]);
+  const found = await INDICES.rows(on, [digests]);
   const owners = new Map(found.map(({ digest, event }) => [indexKey(digest), event]));
   const placeOf = new Map(order.map((event, place) => [event, place]));
   const inOrder = uses.toSorted(
@@ -203,5 +204,5 @@ export async function recordIndices(
 ): Promise<void> {
   const used = uses.filter((use) => use.indexDigest !== undefined && isFirstUse(owners, use));
   if (used.length === 0) return;
-  await rows(on, RECORD_INDICES, [...columnsOf(used, "indexDigest", "event"), toTime(now)]);
+  await RECORD_INDICES.run(on, [...columnsOf(used, "indexDigest", "event"), toTime(now)]);
 }

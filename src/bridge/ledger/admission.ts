@@ -39,23 +39,14 @@ import {
   roomTotals,
   STAGE_OF_DENIED,
 } from "./place-or-refuse.ts";
-import {
-  columnsOf,
-  entities,
-  inRooms,
-  type Queryable,
-  rows,
-  statement,
-  toTime,
-  type Work,
-} from "./postgres.ts";
+import { columnsOf, inRooms, type Queryable, statement, toTime, type Work } from "./postgres.ts";
 import { isPassing } from "./postgres-servers.ts";
 import { sealPrompt } from "./prompts.ts";
 import { firstLaterPlaces, reorder } from "./room-order.ts";
 import { applyRoomState } from "./room-state.ts";
 
 // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
-const HANDLE = statement("handle_events")`
+const HANDLE = statement<{ event: EventId }>("handle_events")`
   INSERT INTO bridge_handled_events (matrix_event_id, handled_at)
   SELECT event, $2 FROM unnest($1::text[]) AS u (event)
   WHERE NOT EXISTS (SELECT FROM bridge_delegations d WHERE d.matrix_event_id = event)
@@ -63,7 +54,7 @@ const HANDLE = statement("handle_events")`
   ORDER BY event
   ON CONFLICT DO NOTHING RETURNING matrix_event_id AS event`;
 
-const HANDLED = statement("handled_events")`
+const HANDLED = statement<{ event: EventId }>("handled_events")`
   SELECT matrix_event_id AS event FROM bridge_handled_events WHERE matrix_event_id = ANY ($1)`;
 
 const ADMIT = `
@@ -120,7 +111,7 @@ const WRITE_MALFORMED = statement("admit_malformed")`
 
 // A single question that comes to the head of its room is claimed as it is admitted, which saves the round trip and the
 // commit of a claim before its agent is called. One that stands behind another is admitted as any other is.
-const ADMIT_AND_CLAIM = statement("admit_and_claim")`
+const ADMIT_AND_CLAIM = statement<DelegationRow>("admit_and_claim")`
   WITH capacity AS (
     UPDATE bridge_capacity SET admitted = admitted + 1
   ), room AS (
@@ -168,7 +159,7 @@ async function admitOn(
   const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
   const [derivedAtOnce, inserted, forgottenBefore] = await Promise.all([
     isReadAtOnce ? readKnown(client, admission.about, receivedAt).then(derive) : undefined,
-    rows<{ event: EventId }>(client, HANDLE, [all, time]),
+    HANDLE.rows(client, [all, time]),
     isReadAtOnce ? readForgotten(client) : undefined,
   ]);
   const fresh = new Set(inserted.map(({ event }) => event));
@@ -286,7 +277,7 @@ function writeJobs(
   // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
   const targets = [...new Map(jobs.map((job) => [job.ghost, job])).values()];
   const places = ["seq", "ordinal", "siblings", "denied"] as const;
-  return rows(client, admitted === jobs.length ? WRITE : WRITE_WITH_REFUSALS, [
+  return (admitted === jobs.length ? WRITE : WRITE_WITH_REFUSALS).rows(client, [
     toTime(receivedAt),
     admitted,
     ...columnsOf(totals, "room", "places", "slots", "gate"),
@@ -308,7 +299,7 @@ async function admitAndClaim(
   job: PlacedJob,
   { holder, leaseUntil }: ClaimSlot,
 ): Promise<ClaimedDelegation | undefined> {
-  const [claimed] = await entities<DelegationRow>(on, ADMIT_AND_CLAIM, [
+  const [claimed] = await ADMIT_AND_CLAIM.entities(on, [
     ...[job.room, toTime(receivedAt), holder, toTime(leaseUntil), job.seq],
     ...[job.event, job.ghost, job.agent, job.targetFingerprint, job.sender, job.originServerTs],
     ...[job.threadRoot ?? null, ingress, seal(keys, job), job.agentTurn, job.contextId ?? null],
@@ -321,7 +312,7 @@ async function writeEnvelopes(
   { transactionId, ingress, receivedAt }: Admission,
   placed: readonly PlacedIntakeEnvelope[],
 ): Promise<void> {
-  await rows(client, WRITE_ENVELOPES, [
+  await WRITE_ENVELOPES.rows(client, [
     transactionId,
     ingress,
     toTime(receivedAt),
@@ -345,7 +336,7 @@ async function writeMalformed(
   { transactionId, receivedAt, malformed }: Admission,
 ): Promise<void> {
   const events = columnsOf(malformed, "sha256", "reason", "event", "room");
-  await rows(client, WRITE_MALFORMED, [transactionId, toTime(receivedAt), ...events]);
+  await WRITE_MALFORMED.rows(client, [transactionId, toTime(receivedAt), ...events]);
 }
 
 /** @param roomGateMs how long a head that does not get on may hold its room */
@@ -392,7 +383,7 @@ export function createIntake(
 
     /** Which of these events were handled, as far as that is remembered. */
     async handled(events: readonly EventId[]): Promise<ReadonlySet<EventId>> {
-      return new Set((await rows<{ event: EventId }>(pool, HANDLED, [events])).map(({ event }) => event));
+      return new Set((await HANDLED.rows(pool, [events])).map(({ event }) => event));
     },
   };
 }

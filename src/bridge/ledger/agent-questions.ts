@@ -6,8 +6,8 @@ import type { Pool } from "pg";
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
-import { columnsOf, oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { type ClaimedDelegation, HELD, heldBy, type Lease, nameOf } from "./leases.ts";
+import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { type Said, storing } from "./replies.ts";
 
@@ -34,7 +34,7 @@ const RECORD_ASKED = statement("record_asked")`
   UPDATE bridge_delegations d SET input_until = $6, waiting_since = $7 WHERE ${HELD} AND d.state = 'awaiting_input' RETURNING 1`;
 
 // Whoever holds the delegation sees the answer when it gives the lease back.
-const RECORD_ANSWERS = statement("record_answers")`
+const RECORD_ANSWERS = statement<{ id: string }>("record_answers")`
   WITH open AS MATERIALIZED (
     SELECT id FROM bridge_delegations WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
   )
@@ -48,7 +48,7 @@ const RECORD_ANSWERS = statement("record_answers")`
   RETURNING d.id`;
 
 // An encrypted event of the person who asked may be the answer: its wait for a key ends by itself.
-const END_WAIT = statement("end_wait")`
+const END_WAIT = statement<{ ended: boolean }>("end_wait")`
   WITH held AS MATERIALIZED (
     SELECT d.id, d.prompt IS NULL AND NOT EXISTS (
         SELECT FROM bridge_encrypted_intake e
@@ -57,7 +57,7 @@ const END_WAIT = statement("end_wait")`
   ), ended AS (
     UPDATE bridge_delegations d SET input_until = NULL FROM held h WHERE d.id = h.id AND h.unanswered
   )
-  SELECT count(*)::int AS held, COALESCE(bool_or(unanswered), false) AS ended FROM held`;
+  SELECT unanswered AS ended FROM held`;
 
 // The bridge gets its own events too, in the order of the room: so the question's event ID is known before its answer.
 const RECORD_POSTED = statement("record_posted")`
@@ -102,7 +102,7 @@ export async function recordAnswers(
   now: number,
 ): Promise<NewNotice[]> {
   if (answers.length === 0) return [];
-  const recorded = await rows<{ id: string }>(on, RECORD_ANSWERS, [
+  const recorded = await RECORD_ANSWERS.rows(on, [
     ...columnsOf(answers, "delegation", "event"),
     answers.map(({ source, ghost, ...prompt }) => sealPrompt(keys, source, ghost, prompt)),
     toTime(now),
@@ -113,7 +113,7 @@ export async function recordAnswers(
 
 export async function recordPosted(on: Queryable, posted: readonly Posted[]): Promise<void> {
   if (posted.length === 0) return;
-  await rows(on, RECORD_POSTED, columnsOf(posted, "transaction", "event", "room", "ghost"));
+  await RECORD_POSTED.run(on, columnsOf(posted, "transaction", "event", "room", "ghost"));
 }
 
 export function createQuestions(pool: Pool, keys: ContentKeys) {
@@ -134,15 +134,12 @@ export function createQuestions(pool: Pool, keys: ContentKeys) {
       { now, until }: { readonly now: number; readonly until: number },
     ): Promise<void> {
       const times = [toTime(until), toTime(now)];
-      const touched = await rows(pool, RECORD_ASKED, [...heldBy(lease), sendId, eventId, ...times]);
-      assertHeld(touched.length, lease);
+      await RECORD_ASKED.held(pool, [...heldBy(lease), sendId, eventId, ...times], nameOf(lease));
     },
 
     /** Nobody may answer any more; false, and nothing is written, when somebody has, or may have. */
     async endWait(lease: Lease): Promise<boolean> {
-      const { held, ended } = await oneRow<{ held: number; ended: boolean }>(pool, END_WAIT, heldBy(lease));
-      assertHeld(held, lease);
-      return ended;
+      return (await END_WAIT.held(pool, heldBy(lease), nameOf(lease))).ended;
     },
   };
 }

@@ -1,7 +1,7 @@
 // Audit records and their export to the audit file. The table is the durable record, and the file is a copy of it.
 import type { Pool } from "pg";
 import type { UnknownObject } from "../../domain/json.ts";
-import { inTransaction, rows, statement, toTime } from "./postgres.ts";
+import { inTransaction, statement, toTime } from "./postgres.ts";
 
 export type AuditRow = { readonly id: string; readonly record: UnknownObject };
 
@@ -9,7 +9,7 @@ export type AuditRow = { readonly id: string; readonly record: UnknownObject };
 const BEGIN_EXPORT = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '20s'";
 
 // Rows that another process is exporting are skipped.
-const UNEXPORTED = statement("audit_unexported")`
+const UNEXPORTED = statement<AuditRow>("audit_unexported")`
   SELECT id, record FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT $1
   FOR UPDATE SKIP LOCKED`;
 
@@ -25,10 +25,10 @@ export function createAuditOutbox(pool: Pool) {
       now: number,
     ): Promise<readonly AuditRow[]> =>
       inTransaction(pool, BEGIN_EXPORT, async (client) => {
-        const records = await rows<AuditRow>(client, UNEXPORTED, [limit]);
+        const records = await UNEXPORTED.rows(client, [limit]);
         if (records.length === 0) return { result: [] };
         await write(records);
-        const sent = rows(client, EXPORTED, [records.map(({ id }) => id), toTime(now)]);
+        const sent = EXPORTED.rows(client, [records.map(({ id }) => id), toTime(now)]);
         return { result: records, sent };
       }),
   };

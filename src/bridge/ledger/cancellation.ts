@@ -5,13 +5,18 @@
 import type { Admission, NewNotice } from "./admission-types.ts";
 import { expireUnheld } from "./envelopes.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
-import { oneRow, type Queryable, statement, toTime } from "./postgres.ts";
+import { type Queryable, statement, toTime } from "./postgres.ts";
 import type { CancelReason } from "./states.ts";
+
+interface Canceled {
+  readonly marked: readonly string[];
+  readonly ended: readonly Omit<NewNotice, "kind" | "reason">[];
+}
 
 // A queued delegation ends in this statement. One that is leased is marked, and its worker ends it. One that was
 // deferred becomes due at once, so that a worker ends it. A room becomes due only if its head was redacted: the lease
 // of another head must not be cut short.
-const cancel = (name: string, hit: string) => statement(name)`
+const cancel = (name: string, hit: string) => statement<Canceled>(name)`
   WITH hit AS MATERIALIZED (
     SELECT d.id, d.state FROM ${hit} AND d.terminal_at IS NULL ORDER BY d.id FOR UPDATE OF d
   ), marked AS (
@@ -64,10 +69,7 @@ export async function cancelDelegations(
   now: number,
 ): Promise<{ readonly marked: readonly string[]; readonly notices: readonly NewNotice[] }> {
   if (ids.length === 0) return { marked: [], notices: [] };
-  const { marked, ended } = await oneRow<{
-    marked: string[];
-    ended: Omit<NewNotice, "kind" | "reason">[];
-  }>(on, CANCEL_THESE, [reason, toTime(now), ids]);
+  const { marked, ended } = await CANCEL_THESE.one(on, [reason, toTime(now), ids]);
   const kind = CANCEL_NOTICES[reason];
   return { marked, notices: ended.map((one) => ({ ...one, kind, reason })) };
 }
@@ -82,7 +84,7 @@ export async function cancelRedacted(
   const rooms = redacted.map(({ room }) => room);
   const reason: CancelReason = "source_redacted";
   const values = [reason, toTime(now), events, rooms];
-  const { marked } = await oneRow<{ marked: string[] }>(on, CANCEL_REDACTED, values);
+  const { marked } = await CANCEL_REDACTED.one(on, values);
   await expireUnheld(on, events, rooms, reason, now);
   return marked;
 }

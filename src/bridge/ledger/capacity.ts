@@ -5,7 +5,7 @@
 // which run at once may together exceed a limit other than the room's by what each of them brings.
 import { serverOf } from "../../domain/identifiers.ts";
 import type { Capacity, Derived, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
-import { columnsOf, type Queryable, rows, type Statement, statement } from "./postgres.ts";
+import { columnsOf, type Queryable, type Statement, statement } from "./postgres.ts";
 import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
 
 /** The facts that placing needs, as the database returns them. */
@@ -63,7 +63,7 @@ export async function countOpen(
   const counts = new Map([["", most]]);
   for (const [room, , open] of known ?? []) counts.set(queueShare(room), open);
   const count = async (counting: Statement, values: readonly unknown[]) => {
-    const counted = await rows<{ share: string; open: number }>(on, counting, values);
+    const counted = await counting.rows(on, values);
     for (const { share, open } of counted) counts.set(share, open);
   };
   if (envelopes.length > 0) await count(COUNT_AWAITING, columnsOf(envelopes, "room", "sender"));

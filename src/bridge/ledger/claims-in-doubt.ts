@@ -3,11 +3,11 @@
 import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { ClaimSlot, NewDelegation } from "./admission-types.ts";
-import { inRooms, oneRow, statement, toTime } from "./postgres.ts";
+import { inRooms, statement, toTime } from "./postgres.ts";
 
 // It finds nothing where the admission was not committed, or its question is past this claim: the end of the lease tells a
 // claim from that of the same admission made again.
-const GIVE_BACK = statement("give_back_in_doubt")`
+const GIVE_BACK = statement<{ held: number; turns: number }>("give_back_in_doubt")`
   WITH held AS (
     UPDATE bridge_delegations SET state = 'queued', lease_holder = NULL, lease_until = NULL, fence = fence + 1
     WHERE matrix_event_id = $1 AND ghost_mxid = $2 AND lease_holder = $3 AND lease_until = $5 AND fence = 1
@@ -29,7 +29,7 @@ export interface ClaimInDoubt {
 async function giveBack(pool: Pool, { question, slot }: ClaimInDoubt, now: number): Promise<void> {
   await inRooms(pool, [question.room], async (client) => {
     const values = [question.event, question.ghost, slot.holder, toTime(now), toTime(slot.leaseUntil)];
-    const { held, turns } = await oneRow<{ held: number; turns: number }>(client, GIVE_BACK, values);
+    const { held, turns } = await GIVE_BACK.one(client, values);
     if (held !== turns) throw new DrawbridgeError("internal", "the question is not its room's head");
     return { result: undefined };
   });

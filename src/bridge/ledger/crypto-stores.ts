@@ -4,16 +4,7 @@
 // reads, or touches no row; the records of a write are all written or none.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import {
-  columnsOf,
-  entities,
-  inTransaction,
-  leaseLost,
-  type Queryable,
-  rows,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { columnsOf, inTransaction, type Queryable, statement, toTime } from "./postgres.ts";
 
 /** Version, object stores and indices of a machine's databases. The ledger does not interpret it. */
 export type StoreLayout = readonly unknown[];
@@ -37,14 +28,13 @@ export const IDENTITY = `CASE WHEN curve25519 IS NOT NULL
 
 const STORE = `device_id AS "deviceId", sealed_key AS "sealedKey", databases AS layout, ${IDENTITY} AS identity`;
 
-const FIND = statement("crypto_store_find")`SELECT ${STORE} FROM bridge_crypto_stores WHERE ghost_mxid = $1`;
+const FIND = statement<CryptoStoreRow>("crypto_store_find")`
+  SELECT ${STORE} FROM bridge_crypto_stores WHERE ghost_mxid = $1`;
 
-export async function findCryptoStore(on: Queryable, ghost: GhostMxid): Promise<CryptoStoreRow | undefined> {
-  return (await entities<CryptoStoreRow>(on, FIND, [ghost]))[0];
-}
+export const findCryptoStore = (on: Queryable, ghost: GhostMxid) => FIND.first(on, [ghost]);
 
 // A store that was never finished is overwritten: its device was never published.
-const CREATE = statement("crypto_store_create")`
+const CREATE = statement<{ fence: string }>("crypto_store_create")`
   INSERT INTO bridge_crypto_stores AS store (ghost_mxid, device_id, sealed_key, created_at)
   VALUES ($1, $2, $3, $4)
   ON CONFLICT (ghost_mxid) DO UPDATE
@@ -59,11 +49,11 @@ export async function createCryptoStore(
   now: number,
 ): Promise<string | undefined> {
   const values = [store.ghost, store.deviceId, store.sealedKey, toTime(now)];
-  return (await rows<{ fence: string }>(on, CREATE, values))[0]?.fence;
+  return (await CREATE.first(on, values))?.fence;
 }
 
 // Returns the layout of this moment: before the fence was raised, another process may have changed it.
-const CLAIM = statement("crypto_store_claim")`
+const CLAIM = statement<CryptoStoreRow & { fence: string }>("crypto_store_claim")`
   UPDATE bridge_crypto_stores SET fence = fence + 1, sealed_key = $4
   WHERE ghost_mxid = $1 AND device_id = $2 AND sealed_key = $3 AND curve25519 IS NOT NULL
   RETURNING fence, ${STORE}`;
@@ -72,15 +62,12 @@ const CLAIM = statement("crypto_store_claim")`
  * Raises the fence of a finished store, and stores its newly sealed key.
  * @param found the store as it was read before; the result is undefined when the store has changed since
  */
-export async function claimCryptoStore(
+export const claimCryptoStore = (
   on: Queryable,
   ghost: GhostMxid,
   found: Pick<CryptoStoreRow, "deviceId" | "sealedKey">,
   sealedKey: Buffer,
-): Promise<(CryptoStoreRow & { readonly fence: string }) | undefined> {
-  const values = [ghost, found.deviceId, found.sealedKey, sealedKey];
-  return (await entities<CryptoStoreRow & { fence: string }>(on, CLAIM, values))[0];
-}
+) => CLAIM.first(on, [ghost, found.deviceId, found.sealedKey, sealedKey]);
 
 export interface CryptoRecord {
   readonly objectStore: string;
@@ -111,25 +98,19 @@ export interface KeyRange {
 
 const RECORD = `object_store AS "objectStore", record_key AS key, value, index_key AS "indexKey", used_day AS "usedDay"`;
 
-const GET = statement("crypto_record")`
+const GET = statement<CryptoRecord>("crypto_record")`
   SELECT ${RECORD} FROM bridge_crypto_records
   WHERE ghost_mxid = $1 AND object_store = $2 AND record_key = $3`;
 
-export async function cryptoRecord(
-  on: Queryable,
-  ghost: GhostMxid,
-  objectStore: string,
-  key: Buffer,
-): Promise<CryptoRecord | undefined> {
-  return (await entities<CryptoRecord>(on, GET, [ghost, objectStore, key]))[0];
-}
+export const cryptoRecord = (on: Queryable, ghost: GhostMxid, objectStore: string, key: Buffer) =>
+  GET.first(on, [ghost, objectStore, key]);
 
 const RANGES = {
-  key: statement("crypto_records_by_key")`
+  key: statement<CryptoRecord>("crypto_records_by_key")`
     SELECT ${RECORD} FROM bridge_crypto_records
     WHERE ghost_mxid = $1 AND object_store = $2 AND record_key >= $3 AND record_key < $4
     ORDER BY record_key LIMIT $5`,
-  indexKey: statement("crypto_records_by_index")`
+  indexKey: statement<CryptoRecord>("crypto_records_by_index")`
     SELECT ${RECORD} FROM bridge_crypto_records
     WHERE ghost_mxid = $1 AND object_store = $2 AND index_key >= $3 AND index_key < $4
     ORDER BY index_key, record_key LIMIT $5`,
@@ -142,8 +123,8 @@ export function cryptoRecords(
   by: keyof typeof RANGES,
   { from, to }: KeyRange,
   limit: number,
-): Promise<CryptoRecord[]> {
-  return entities<CryptoRecord>(on, RANGES[by], [ghost, objectStore, from, to, limit]);
+) {
+  return RANGES[by].entities(on, [ghost, objectStore, from, to, limit]);
 }
 
 const STORE_HELD = `
@@ -152,7 +133,7 @@ const STORE_HELD = `
   JOIN bridge_crypto_stores AS store USING (ghost_mxid, fence)
   FOR SHARE OF store`;
 
-const WRITE = statement("crypto_write")`
+const WRITE = statement<{ ghost_mxid: string }>("crypto_write")`
   WITH held AS (${STORE_HELD}), deleted AS (
     DELETE FROM bridge_crypto_records AS record
     USING unnest($9::int[], $10::text[], $11::bytea[]) AS gone (writer, object_store, record_key), held
@@ -183,7 +164,7 @@ export async function writeCryptoRecords(
   );
   const put = all.filter(({ value }) => value !== undefined);
   const gone = all.filter(({ value }) => value === undefined);
-  const held = await rows<{ ghost_mxid: string }>(on, WRITE, [
+  const held = await WRITE.rows(on, [
     ...columnsOf(writes, "ghost", "fence"),
     ...columnsOf(put, "writer", "objectStore", "key", "value", "indexKey", "usedDay"),
     ...columnsOf(gone, "writer", "objectStore", "key"),
@@ -193,7 +174,7 @@ export async function writeCryptoRecords(
 
 const LAY_OUT = statement("crypto_store_lay_out")`
   UPDATE bridge_crypto_stores SET databases = $3, curve25519 = $4, ed25519 = $5
-  WHERE ghost_mxid = $1 AND fence = $2`;
+  WHERE ghost_mxid = $1 AND fence = $2 RETURNING 1`;
 
 /** Writes a store's identity and layout with their records, which finishes it. @throws DrawbridgeError `lease_lost` */
 export async function layOutCryptoStore(
@@ -205,8 +186,7 @@ export async function layOutCryptoStore(
   const { curve25519, ed25519 } = store.identity;
   await inTransaction(pool, "BEGIN", async (client) => {
     const values = [ghost, fence, JSON.stringify(store.layout), curve25519, ed25519];
-    const laidOut = await client.query({ ...LAY_OUT, values });
-    if (laidOut.rowCount !== 1) throw leaseLost(`the store of ${ghost}`);
+    await LAY_OUT.held(client, values, `the store of ${ghost}`);
     return { result: undefined, sent: writeCryptoRecords(client, [write]) };
   });
 }
@@ -220,12 +200,9 @@ const DELETE_RANGE = statement("crypto_records_delete")`
   SELECT ghost_mxid FROM held`;
 
 /** Deletes the records of a range of keys. @throws DrawbridgeError `lease_lost` */
-export async function deleteCryptoRecords(
+export const deleteCryptoRecords = (
   on: Queryable,
   { ghost, fence }: Pick<CryptoWrite, "ghost" | "fence">,
   objectStore: string,
   { from, to }: KeyRange,
-): Promise<void> {
-  const held = await rows(on, DELETE_RANGE, [[ghost], [fence], objectStore, from, to]);
-  if (held.length !== 1) throw leaseLost(`the store of ${ghost}`);
-}
+) => DELETE_RANGE.held(on, [[ghost], [fence], objectStore, from, to], `the store of ${ghost}`);

@@ -5,7 +5,7 @@ import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { createReadPositions } from "./ghosts.ts";
 import { createOperations } from "./operator-commands.ts";
-import { oneRow, rows, statement } from "./postgres.ts";
+import { statement } from "./postgres.ts";
 
 export interface DatabaseMarker {
   /** Undefined until a bridge has worked on it. */
@@ -13,25 +13,28 @@ export interface DatabaseMarker {
   readonly count: number;
 }
 
-const READ = statement("marker_read")`SELECT database, count::float8 AS count FROM bridge_database_marker`;
+const READ = statement<{ database: string | null; count: number }>("marker_read")`
+  SELECT database, count::float8 AS count FROM bridge_database_marker`;
 
-const ADVANCE = statement("marker_advance")`
+const ADVANCE = statement<DatabaseMarker>("marker_advance")`
   UPDATE bridge_database_marker SET database = COALESCE(database, gen_random_uuid()), count = count + 1
   WHERE database IS NOT DISTINCT FROM $1::uuid AND count >= $2
   RETURNING database, count::float8 AS count`;
 
-const LIVE = statement("marker_live")`SELECT count(*)::int AS live FROM bridge_live_processes()`;
+const LIVE = statement<{ live: number }>("marker_live")`
+  SELECT count(*)::int AS live FROM bridge_live_processes()`;
 
 const RENEW = statement("marker_renew")`UPDATE bridge_database_marker SET database = NULL, count = 0`;
 
 export function createDatabaseMarker(pool: Pool) {
-  type Row = { database: string | null; count: number };
-  const marker = ({ database, count }: Row): DatabaseMarker => ({ database: database ?? undefined, count });
   return {
-    read: async () => marker(await oneRow<Row>(pool, READ, [])),
+    async read(): Promise<DatabaseMarker> {
+      const { database, count } = await READ.one(pool, []);
+      return { database: database ?? undefined, count };
+    },
+
     /** Undefined, and nothing is counted, when the database is not `seen` or has come less far. */
-    advance: async (seen: DatabaseMarker): Promise<DatabaseMarker | undefined> =>
-      (await rows<Row>(pool, ADVANCE, [seen.database ?? null, seen.count])).map(marker)[0],
+    advance: (seen: DatabaseMarker) => ADVANCE.first(pool, [seen.database, seen.count]),
   };
 }
 
@@ -43,7 +46,7 @@ export type DatabaseMarkers = ReturnType<typeof createDatabaseMarker>;
  * bridges start. @throws DrawbridgeError `usage` while a bridge works on it; nothing was changed
  */
 export async function acceptDatabase(pool: Pool, now: number, noticeIntervalMs: number) {
-  const { live } = await oneRow<{ live: number }>(pool, LIVE, []);
+  const { live } = await LIVE.one(pool, []);
   if (live > 0) {
     throw new DrawbridgeError("usage", "a bridge works on this database", {
       hint: "This is for a database that was put back from a backup: stop every bridge, then run it again.",
@@ -55,6 +58,6 @@ export async function acceptDatabase(pool: Pool, now: number, noticeIntervalMs: 
   const envelopes = await operations.envelopes();
   for (const { event } of envelopes) await operations.cancelEnvelope(event, now);
   await createReadPositions(pool, "rooms_since").forget();
-  await rows(pool, RENEW, []);
+  await RENEW.run(pool, []);
   return { delegations: delegations.length, envelopes: envelopes.length };
 }

@@ -5,18 +5,9 @@
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Batches } from "../../runtime/concurrency.ts";
-import { assertHeld, HELD, heldBy, type Lease } from "./leases.ts";
+import { HELD, heldBy, type Lease, nameOf } from "./leases.ts";
 import { CANCEL_NOTICES, noticeBound } from "./notices.ts";
-import {
-  columnsOf,
-  entities,
-  leaseLost,
-  oneRow,
-  type Queryable,
-  rows,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { columnsOf, leaseLost, type Queryable, statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { CancelReason, NoticeKind, TerminalReason, TerminalStage, TerminalState } from "./states.ts";
 
@@ -45,7 +36,10 @@ export interface DelegationOutcome {
 
 // Several at once: a bucket is one row, and who spends from it holds it until it has committed.
 // Rows are locked in ascending order, so that two processes never deadlock.
-const BEGIN_DISPATCHES = statement("begin_dispatches")`
+const BEGIN_DISPATCHES = statement<{
+  outcome: "begun" | "canceled" | "lost" | "refused";
+  bucket: string | null;
+}>("begin_dispatches")`
   WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])
       WITH ORDINALITY AS u (id, holder, fence, place)
@@ -90,15 +84,11 @@ async function beginDispatches(pool: Pool, dispatches: readonly Dispatch[]): Pro
     "holder",
     "fence",
   );
-  const found = await rows<{ outcome: "begun" | "canceled" | "lost" | "refused"; bucket: string | null }>(
-    pool,
-    BEGIN_DISPATCHES,
-    [
-      ...leases,
-      ...columnsOf(wanted, "place", "key", "ratePerMinute", "burst"),
-      toTime(Math.max(...dispatches.map(({ now }) => now))),
-    ],
-  );
+  const found = await BEGIN_DISPATCHES.rows(pool, [
+    ...leases,
+    ...columnsOf(wanted, "place", "key", "ratePerMinute", "burst"),
+    toTime(Math.max(...dispatches.map(({ now }) => now))),
+  ]);
   return found.map(({ outcome, bucket }) =>
     outcome === "refused" ? (wanted.find(({ key }) => key === bucket)?.refusal ?? "rate_limited") : outcome,
   );
@@ -112,9 +102,9 @@ const RECORD_ACCEPTED = statement("record_accepted")`
     WHERE ${HELD} AND d.state = 'dispatching'
     RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
   ), advanced AS (${advanceRoom("$4", 0)})
-  SELECT count(*)::int AS touched FROM moved`;
+  SELECT 1 FROM moved`;
 
-const SOURCE_OF = statement("source_of")`
+const SOURCE_OF = statement<Source>("source_of")`
   SELECT d.matrix_event_id AS event, d.ghost_mxid AS ghost, d.room_id AS room, d.cancel_reason AS "cancelReason"
   FROM bridge_delegations d WHERE ${HELD}`;
 
@@ -126,13 +116,9 @@ export interface Source {
 }
 
 /** @throws DrawbridgeError `lease_lost` */
-export async function sourceOf(on: Queryable, lease: Lease): Promise<Source> {
-  const [source] = await entities<Source>(on, SOURCE_OF, heldBy(lease));
-  if (source === undefined) throw leaseLost(`delegation ${lease.delegationId}`);
-  return source;
-}
+export const sourceOf = (on: Queryable, lease: Lease) => SOURCE_OF.held(on, heldBy(lease), nameOf(lease));
 
-const FINISH = statement("finish")`
+const FINISH = statement<{ reason: TerminalReason }>("finish")`
   WITH last_send AS (
     SELECT $8::bigint AS id, $9::text AS event_id
   ), moved AS (
@@ -167,7 +153,7 @@ const FINISH = statement("finish")`
         AND n.ghost_mxid = m.ghost_mxid AND n.created_at > $13)
     ON CONFLICT DO NOTHING
   )
-  SELECT count(*)::int AS touched, min(terminal_reason) AS reason FROM moved`;
+  SELECT terminal_reason AS reason FROM moved`;
 
 export function createTransitions(pool: Pool, noticeIntervalMs: number) {
   const dispatches = new Batches((batch: readonly Dispatch[]) => beginDispatches(pool, batch));
@@ -183,7 +169,7 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       further: readonly LimiterBucket[] = [],
     ): Promise<Exclude<DispatchOutcome, "lost">> {
       const outcome = await dispatches.run({ lease, buckets: [bucket, ...further], now });
-      if (outcome === "lost") throw leaseLost(`delegation ${lease.delegationId}`);
+      if (outcome === "lost") throw leaseLost(nameOf(lease));
       return outcome;
     },
 
@@ -192,9 +178,9 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       accepted: { taskId: string; contextId: string | undefined; agentVersion: string | undefined },
       now: number,
     ): Promise<void> {
-      const { taskId, contextId = null, agentVersion = null } = accepted;
+      const { taskId, contextId, agentVersion } = accepted;
       const values = [...heldBy(lease), toTime(now), taskId, contextId, agentVersion];
-      assertHeld((await oneRow<{ touched: number }>(pool, RECORD_ACCEPTED, values)).touched, lease);
+      await RECORD_ACCEPTED.held(pool, values, nameOf(lease));
     },
 
     /**
@@ -213,18 +199,10 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
           notice = [bound.marker, kind, bound.transactionId, bound.since];
         }
       }
-      const row = await oneRow<{ touched: number; reason: TerminalReason }>(pool, FINISH, [
-        ...heldBy(lease),
-        toTime(now),
-        outcome.state,
-        outcome.stage,
-        outcome.reason,
-        outcome.sent?.sendId ?? null,
-        outcome.sent?.eventId ?? null,
-        ...notice,
-      ]);
-      assertHeld(row.touched, lease);
-      return row.reason;
+      const { state, stage, reason, sent } = outcome;
+      const ended = [toTime(now), state, stage, reason, sent?.sendId, sent?.eventId];
+      const values = [...heldBy(lease), ...ended, ...notice];
+      return (await FINISH.held(pool, values, nameOf(lease))).reason;
     },
   };
 }

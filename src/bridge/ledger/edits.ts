@@ -4,7 +4,7 @@
 // attempt, nor the time that a head holds its room.
 import type { NewDelegation, NewEdit } from "./admission-types.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { type Queryable, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
 
@@ -60,7 +60,7 @@ export async function editQuestions(
   const recorded = edits.filter(({ delegation }) => delegation !== undefined);
   if (recorded.length === 0) return;
   const last = [...new Map(recorded.map((edit) => [edit.delegation, edit])).values()];
-  await rows(on, EDIT_QUESTIONS, [
+  await EDIT_QUESTIONS.rows(on, [
     toTime(now),
     last.map(({ delegation }) => delegation),
     last.map(({ source, ghost, prompt: text, attachment }) =>

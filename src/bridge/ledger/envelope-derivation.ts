@@ -8,14 +8,14 @@ import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import { type Admission, type Admitted, NOTHING_ADMITTED } from "./admission-types.ts";
 import { countOpen } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import type { ClaimedIntakeEnvelope } from "./envelopes.ts";
+import { type ClaimedIntakeEnvelope, nameOf } from "./envelopes.ts";
 import { refusals, writeNotices } from "./notices.ts";
 import { place, STAGE_OF_DENIED } from "./place-or-refuse.ts";
-import { columnsOf, inRooms, leaseLost, oneRow, rows, statement, toTime, type Work } from "./postgres.ts";
+import { columnsOf, inRooms, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";
 
-const PLACE_OF = statement("place_of_envelope")`
+const PLACE_OF = statement<{ room_seq: string | undefined; outdated: boolean }>("place_of_envelope")`
   SELECT room_seq, EXISTS (
     SELECT FROM bridge_encrypted_intake o
     WHERE o.room_id = e.room_id AND o.sender_mxid = e.sender_mxid AND o.edits_event_id = e.edits_event_id
@@ -24,7 +24,7 @@ const PLACE_OF = statement("place_of_envelope")`
   FROM bridge_encrypted_intake e
   WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`;
 
-const TAKE_PLACE = statement("take_place")`
+const TAKE_PLACE = statement<{ room_seq: string }>("take_place")`
   WITH place AS (
     UPDATE bridge_rooms SET next_seq = next_seq + 1, gate_seq = COALESCE(gate_seq, next_seq)
     WHERE room_id = $2 RETURNING next_seq - 1 AS seq
@@ -67,7 +67,7 @@ const DERIVE = statement("derive_envelope")`
     SELECT 'svc.delegation.v1', bridge_delegation_audit(d.*::bridge_delegations), $3
     FROM delegations d WHERE d.state = 'denied'
   )
-  SELECT count(*)::int AS touched FROM ended`;
+  SELECT 1 FROM ended`;
 
 /** `derive` is of the decrypted event, and of an edit that was opened with it; the `envelopes` that it returns must be empty. */
 export type Derivation = Pick<Admission, "about" | "derive" | "capacity">;
@@ -82,11 +82,9 @@ async function deriveOn(
   noticeIntervalMs: number,
 ): Promise<Work<Admitted>> {
   const { event, fence } = envelope;
-  const lost = () => leaseLost(`the intake envelope of ${event}`);
-  const [own] = await rows<{ room_seq: string | null; outdated: boolean }>(client, PLACE_OF, [event, fence]);
-  if (own === undefined) throw lost();
-  const seq =
-    own.room_seq ?? (await oneRow<{ room_seq: string }>(client, TAKE_PLACE, [event, envelope.room])).room_seq;
+  const held = [event, fence];
+  const own = await PLACE_OF.held(client, held, nameOf(envelope));
+  const seq = own.room_seq ?? (await TAKE_PLACE.one(client, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
   const derived = derive(toFacts(row, keys));
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
@@ -110,9 +108,8 @@ async function deriveOn(
     capacity,
   );
   const admitted = jobs.filter(({ denied }) => denied === null).length;
-  const { touched } = await oneRow<{ touched: number }>(client, DERIVE, [
-    event,
-    fence,
+  const values = [
+    ...held,
     toTime(now),
     admitted,
     ...columnsOf(jobs, "ghost", "agent", "targetFingerprint", "threadRoot"),
@@ -120,8 +117,8 @@ async function deriveOn(
       denied === null ? sealPrompt(keys, event, ghost, { text, attachment }) : null,
     ),
     ...columnsOf(jobs, "ordinal", "denied", "agentTurn", "contextId"),
-  ]);
-  if (touched !== 1) throw lost();
+  ];
+  await DERIVE.held(client, values, nameOf(envelope));
   await recordIndices(client, done.uses, indices, now);
   const notices = [...derived.notices, ...done.notices, ...refusals(jobs)];
   await writeNotices(client, notices, now, noticeIntervalMs);

@@ -8,18 +8,7 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Ingress, NewIntakeEnvelope, NewNotice } from "./admission-types.ts";
 import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
-import {
-  type ClaimRequest,
-  claimValues,
-  entities,
-  inRooms,
-  leaseLost,
-  oneRow,
-  type Queryable,
-  rows,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { type ClaimRequest, claimValues, inRooms, type Queryable, statement, toTime } from "./postgres.ts";
 import { GATE, settlePlaces } from "./room-order.ts";
 import type { CancelReason, ExpiryReason } from "./states.ts";
 
@@ -35,6 +24,9 @@ export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position
   readonly admittedAt: number;
 }
 
+/** How a lost lease is named. */
+export const nameOf = ({ event }: ClaimedIntakeEnvelope): string => `the intake envelope of ${event}`;
+
 const COLUMNS = `
   e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
   e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
@@ -44,7 +36,7 @@ const COLUMNS = `
     WHERE q.matrix_event_id = e.edits_event_id AND q.room_id = e.room_id AND q.state = 'awaiting_key'
   ) AS "questionWaits"`;
 
-const CLAIM = statement("claim_envelopes")`
+const CLAIM = statement<ClaimedIntakeEnvelope>("claim_envelopes")`
   WITH due AS MATERIALIZED (
     SELECT matrix_event_id FROM bridge_encrypted_intake i
     WHERE due_at <= $2 AND ($5::text[] IS NULL OR (
@@ -59,7 +51,7 @@ const CLAIM = statement("claim_envelopes")`
 /** How many of the edits that wait are tried at once, from the latest. */
 const LATER_MAX = 3;
 
-const LATER_EDITS = statement("later_edits")`
+const LATER_EDITS = statement<ClaimedIntakeEnvelope>("later_edits")`
   SELECT ${COLUMNS} FROM bridge_encrypted_intake e
   WHERE e.room_id = $1 AND e.sender_mxid = $2 AND e.edits_event_id = $3 AND e.state = 'awaiting_key'
     AND (e.origin_server_ts, e.matrix_event_id) > ($4::bigint, $5)
@@ -94,13 +86,11 @@ const WAKE = statement("wake_envelopes")`
   WITH waiting AS MATERIALIZED (
     SELECT matrix_event_id FROM bridge_encrypted_intake
     WHERE room_id = ANY ($1) AND state = 'awaiting_key' ORDER BY matrix_event_id FOR UPDATE
-  ), woken AS (
-    UPDATE bridge_encrypted_intake e SET
-      due_at = CASE WHEN e.holder IS NOT NULL THEN e.due_at ELSE LEAST(e.due_at, $2::timestamptz) END, woken_at = $2
-    FROM waiting w WHERE e.matrix_event_id = w.matrix_event_id
-    RETURNING 1
   )
-  SELECT count(*)::int AS woken FROM woken`;
+  UPDATE bridge_encrypted_intake e SET
+    due_at = CASE WHEN e.holder IS NOT NULL THEN e.due_at ELSE LEAST(e.due_at, $2::timestamptz) END, woken_at = $2
+  FROM waiting w WHERE e.matrix_event_id = w.matrix_event_id
+  RETURNING 1`;
 
 const EXPIRE = statement("expire_envelopes")`
   WITH hit AS MATERIALIZED (
@@ -138,7 +128,7 @@ const EXPIRE = statement("expire_envelopes")`
     INSERT INTO bridge_audit (schema, record, created_at)
     SELECT 'svc.encrypted_intake.v1', bridge_encrypted_intake_audit(e.*::bridge_encrypted_intake), $5 FROM ended e
   )
-  SELECT count(*)::int AS touched FROM ended`;
+  SELECT 1 FROM ended`;
 
 type ExpiryNotice = Pick<NewNotice, "kind" | "reason">;
 
@@ -173,7 +163,7 @@ export async function expireUnheld(
   now: number,
 ): Promise<number> {
   const values = [events, rooms, null, reason, toTime(now), ...NO_NOTICE];
-  return (await oneRow<{ touched: number }>(on, EXPIRE, values)).touched;
+  return (await EXPIRE.rows(on, values)).length;
 }
 
 // Rooms are locked in ascending order, as admissions lock them.
@@ -185,14 +175,12 @@ const KEYS_FOUND = statement("keys_found")`
   UPDATE bridge_rooms r SET keys_missing_at = NULL FROM locked l WHERE r.room_id = l.room_id`;
 
 /** Events of these rooms were decrypted, which ends their key-loss episodes. */
-export async function keysFound(on: Queryable, roomIds: readonly RoomId[]): Promise<void> {
-  await rows(on, KEYS_FOUND, [roomIds]);
-}
+export const keysFound = (on: Queryable, roomIds: readonly RoomId[]) => KEYS_FOUND.run(on, [roomIds]);
 
 export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeIntervalMs: number) {
   return {
     async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
-      const claimed = await entities<ClaimedIntakeEnvelope>(pool, CLAIM, claimValues(request));
+      const claimed = await CLAIM.entities(pool, claimValues(request));
       const late = claimed.filter(
         ({ place, admittedAt }) => place !== undefined && request.now >= admittedAt + roomGateMs,
       );
@@ -200,7 +188,7 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeInte
         const roomIds = late.map(({ room }) => room);
         await inRooms(pool, roomIds, async (client) => ({
           result: undefined,
-          sent: rows(client, GIVE_UP_PLACES, [late.map(({ event }) => event), toTime(request.now)]),
+          sent: GIVE_UP_PLACES.rows(client, [late.map(({ event }) => event), toTime(request.now)]),
         }));
       }
       return claimed.sort((left, right) => (left.place ?? 0) - (right.place ?? 0));
@@ -211,25 +199,25 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeInte
      * whichever comes first. @throws DrawbridgeError `lease_lost`
      */
     async defer(
-      { event, fence }: ClaimedIntakeEnvelope,
+      envelope: ClaimedIntakeEnvelope,
       wakeAt: number,
       done: { readonly requested: boolean; readonly prolonged?: boolean },
     ): Promise<void> {
       const { requested, prolonged = false } = done;
+      const { event, fence } = envelope;
       const values = [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged, roomGateMs];
-      const touched = await rows(pool, DEFER, values);
-      if (touched.length !== 1) throw leaseLost(`the intake envelope of ${event}`);
+      await DEFER.held(pool, values, nameOf(envelope));
     },
 
     /** The edits that wait and come after it, of the question that it asks or edits; the latest is first. */
     laterEdits({ room, sender, edits, event, originServerTs }: ClaimedIntakeEnvelope) {
       const after = edits === undefined ? [event, 0, ""] : [edits, originServerTs, event];
-      return entities<ClaimedIntakeEnvelope>(pool, LATER_EDITS, [room, sender, ...after]);
+      return LATER_EDITS.entities(pool, [room, sender, ...after]);
     },
 
     async wake(roomIds: readonly RoomId[], now: number): Promise<number> {
       if (roomIds.length === 0) return 0;
-      return (await oneRow<{ woken: number }>(pool, WAKE, [roomIds, toTime(now)])).woken;
+      return (await WAKE.rows(pool, [roomIds, toTime(now)])).length;
     },
 
     /** Ends an intake envelope without delegations, with its notice. @throws DrawbridgeError `lease_lost` */
@@ -241,8 +229,7 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeInte
         const own =
           notice && ghost ? noticeValues(envelope, notice, ghost, now, noticeIntervalMs) : NO_NOTICE;
         const values = [[event], [room], fence, reason, toTime(now), ...own];
-        const { touched } = await oneRow<{ touched: number }>(client, EXPIRE, values);
-        if (touched !== 1) throw leaseLost(`the intake envelope of ${event}`);
+        await EXPIRE.held(client, values, nameOf(envelope));
         return { result: undefined };
       });
     },

@@ -2,7 +2,7 @@
 // has ended.
 import type { Pool } from "pg";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { entities, statement } from "./postgres.ts";
+import { statement } from "./postgres.ts";
 import type { OpenState } from "./states.ts";
 
 export interface Waiting {
@@ -15,7 +15,7 @@ export interface Waiting {
   readonly quarantined: number;
 }
 
-const WAITING = statement("gauges")`
+const WAITING = statement<Waiting>("gauges")`
   WITH open AS MATERIALIZED (
     SELECT state, count(*)::int AS number, min(COALESCE(waiting_since, admitted_at)) AS oldest
     FROM bridge_delegations WHERE terminal_at IS NULL GROUP BY state
@@ -28,7 +28,4 @@ const WAITING = statement("gauges")`
     (SELECT created_at FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT 1) AS "oldestAuditAt",
     (SELECT count(*)::int FROM bridge_targets WHERE ghost_mxid = ANY ($1) AND trust = 'quarantined') AS quarantined`;
 
-export const createGauges =
-  (pool: Pool) =>
-  async (ghosts: readonly GhostMxid[]): Promise<Waiting | undefined> =>
-    (await entities<Waiting>(pool, WAITING, [ghosts]))[0];
+export const createGauges = (pool: Pool) => (ghosts: readonly GhostMxid[]) => WAITING.first(pool, [ghosts]);

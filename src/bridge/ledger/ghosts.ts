@@ -6,7 +6,7 @@ import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { type DeviceIdentity, IDENTITY } from "./crypto-stores.ts";
-import { entities, inTransaction, leaseLost, oneRow, rows, statement, toTime } from "./postgres.ts";
+import { inTransaction, statement, toTime } from "./postgres.ts";
 import type { DeviceStopReason } from "./states.ts";
 
 export interface EnsuredDevice {
@@ -46,7 +46,7 @@ export interface RecordedDevice {
   readonly stopped: { readonly reason: DeviceStopReason; readonly at: number } | undefined;
 }
 
-const DEVICE = statement("ghost_device")`
+const DEVICE = statement<EnsuredDevice>("ghost_device")`
   WITH made AS (
     INSERT INTO bridge_ghosts (ghost_mxid, device_id, created_at) VALUES ($1, $2, $3)
     ON CONFLICT (ghost_mxid) DO NOTHING RETURNING device_id, profile_digest, profile_set_at
@@ -58,7 +58,7 @@ const DEVICE = statement("ghost_device")`
 const PROFILE = statement("ghost_profile")`
   UPDATE bridge_ghosts SET profile_digest = $2, profile_set_at = $3 WHERE ghost_mxid = $1`;
 
-const AVATAR = statement("ghost_avatar")`
+const AVATAR = statement<GhostAvatar & AvatarUpload>("ghost_avatar")`
   SELECT avatar_card_digest AS "cardDigest", avatar_content_digest AS "contentDigest",
     avatar_upload_digest AS "uploadDigest", avatar_upload_url AS "uploadUrl", avatar_uploaded_at AS "uploadedAt"
   FROM bridge_ghosts WHERE ghost_mxid = $1`;
@@ -81,16 +81,17 @@ const RECORDED = `
       'epoch', s.epoch::text, 'publishedAt', ${msOf("s.published_at")}, 'identity', ${IDENTITY})) END AS store
   FROM bridge_ghosts g LEFT JOIN bridge_crypto_stores s ON s.ghost_mxid = g.ghost_mxid`;
 
-const RECORDED_DEVICE = statement("recorded_device")`${RECORDED} WHERE g.ghost_mxid = $1`;
+const RECORDED_DEVICE = statement<DeviceRow>("recorded_device")`${RECORDED} WHERE g.ghost_mxid = $1`;
 
-const RECORDED_DEVICES = statement("recorded_devices")`${RECORDED} ORDER BY g.ghost_mxid COLLATE "C"`;
+const RECORDED_DEVICES = statement<DeviceRow>("recorded_devices")`
+  ${RECORDED} ORDER BY g.ghost_mxid COLLATE "C"`;
 
-const HAD_KEYS = statement("ghost_device_had_keys")`
+const HAD_KEYS = statement<{ had_keys: boolean }>("ghost_device_had_keys")`
   SELECT EXISTS (
     SELECT FROM bridge_crypto_stores
     WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NOT NULL) AS had_keys`;
 
-const RAISE_EPOCH = statement("ghost_device_epoch")`
+const RAISE_EPOCH = statement<{ epoch: string }>("ghost_device_epoch")`
   UPDATE bridge_crypto_stores SET epoch = epoch + 1
   WHERE ghost_mxid = $1 AND device_id = $2 RETURNING epoch`;
 
@@ -118,10 +119,10 @@ const FORGET_RECORDS = statement("ghost_device_forget_records")`
 /** The store goes before its records, as writers lock them; the last statement sees the last writer's commit. */
 function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: string): Promise<boolean> {
   return inTransaction(pool, "BEGIN", async (client) => {
-    const reset = await rows(client, RESET, [ghost, deviceId, fresh]);
-    if (reset.length === 0) return { result: false };
-    await rows(client, FORGET_STORE, [ghost]);
-    return { result: true, sent: rows(client, FORGET_RECORDS, [ghost]) };
+    const reset = await RESET.first(client, [ghost, deviceId, fresh]);
+    if (reset === undefined) return { result: false };
+    await FORGET_STORE.run(client, [ghost]);
+    return { result: true, sent: FORGET_RECORDS.rows(client, [ghost]) };
   });
 }
 
@@ -140,64 +141,51 @@ export function createGhosts(pool: Pool) {
     async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<EnsuredDevice> {
       const values = [ghost, freshDeviceId, toTime(now)];
       // When two processes insert at once, the loser sees neither row in its snapshot, and reads again.
-      const read = async () => (await entities<EnsuredDevice>(pool, DEVICE, values))[0];
-      const row = (await read()) ?? (await read());
+      const row = (await DEVICE.first(pool, values)) ?? (await DEVICE.first(pool, values));
       if (row === undefined) throw new DrawbridgeError("internal", `the device of ${ghost} was not recorded`);
       return row;
     },
 
-    async recordProfile(ghost: GhostMxid, profileDigest: string, now: number): Promise<void> {
-      await rows(pool, PROFILE, [ghost, profileDigest, toTime(now)]);
-    },
+    recordProfile: (ghost: GhostMxid, profileDigest: string, now: number) =>
+      PROFILE.run(pool, [ghost, profileDigest, toTime(now)]),
 
-    async avatar(ghost: GhostMxid): Promise<(GhostAvatar & AvatarUpload) | undefined> {
-      return (await entities<GhostAvatar & AvatarUpload>(pool, AVATAR, [ghost]))[0];
-    },
+    avatar: (ghost: GhostMxid) => AVATAR.first(pool, [ghost]),
 
     /** Called between the upload of an image and its use, so that another attempt does not upload it again. */
-    async recordAvatarUpload(ghost: GhostMxid, digest: string, url: string, now: number): Promise<void> {
-      await oneRow(pool, AVATAR_UPLOADED, [ghost, digest, url, toTime(now)]);
-    },
+    recordAvatarUpload: (ghost: GhostMxid, digest: string, url: string, now: number) =>
+      AVATAR_UPLOADED.one(pool, [ghost, digest, url, toTime(now)]),
 
-    async recordAvatar(ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar): Promise<void> {
-      await oneRow(pool, AVATAR_SET, [ghost, cardDigest ?? null, contentDigest ?? null]);
-    },
+    recordAvatar: (ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar) =>
+      AVATAR_SET.one(pool, [ghost, cardDigest, contentDigest]),
 
     async recordedDevice(ghost: GhostMxid): Promise<RecordedDevice | undefined> {
-      return (await entities<DeviceRow>(pool, RECORDED_DEVICE, [ghost])).map(toDevice)[0];
+      return (await RECORDED_DEVICE.entities(pool, [ghost])).map(toDevice)[0];
     },
 
     async recordedDevices(): Promise<readonly RecordedDevice[]> {
-      return (await entities<DeviceRow>(pool, RECORDED_DEVICES, [])).map(toDevice);
+      return (await RECORDED_DEVICES.entities(pool, [])).map(toDevice);
     },
 
     /** Whether the homeserver ever had keys of this device. Such a device is never created again. */
     async hadKeys(ghost: GhostMxid, deviceId: string): Promise<boolean> {
-      return (await oneRow<{ had_keys: boolean }>(pool, HAD_KEYS, [ghost, deviceId])).had_keys;
+      return (await HAD_KEYS.one(pool, [ghost, deviceId])).had_keys;
     },
 
     /** Undefined when the device has no store. */
     async raiseEpoch(ghost: GhostMxid, deviceId: string): Promise<bigint | undefined> {
-      const [row] = await rows<{ epoch: string }>(pool, RAISE_EPOCH, [ghost, deviceId]);
+      const row = await RAISE_EPOCH.first(pool, [ghost, deviceId]);
       return row === undefined ? undefined : BigInt(row.epoch);
     },
 
-    async recordPublished(ghost: GhostMxid, deviceId: string, now: number): Promise<void> {
-      await rows(pool, PUBLISHED, [ghost, deviceId, toTime(now)]);
-    },
+    recordPublished: (ghost: GhostMxid, deviceId: string, now: number) =>
+      PUBLISHED.run(pool, [ghost, deviceId, toTime(now)]),
 
     /** Why the device is stopped; undefined when it is not. Keeps the first time of one reason. */
-    async recordStopped(
-      ghost: GhostMxid,
-      deviceId: string,
-      reason: DeviceStopReason | undefined,
-      now: number,
-    ): Promise<void> {
-      await rows(pool, STOPPED, [ghost, deviceId, reason ?? null, toTime(now)]);
-    },
+    recordStopped: (ghost: GhostMxid, deviceId: string, reason: DeviceStopReason | undefined, now: number) =>
+      STOPPED.run(pool, [ghost, deviceId, reason, toTime(now)]),
 
     /** False when it had another device. */
-    resetDevice: (ghost: GhostMxid, deviceId: string, freshDeviceId: string): Promise<boolean> =>
+    resetDevice: (ghost: GhostMxid, deviceId: string, freshDeviceId: string) =>
       resetDevice(pool, ghost, deviceId, freshDeviceId),
   };
 }
@@ -206,7 +194,7 @@ export type ReadPositions = Omit<ReturnType<typeof createReadPositions>, "forget
 
 /** How far each ghost with a device has read: a position may be moved only when everything before it is durable. */
 export function createReadPositions(pool: Pool, column: "to_device_since" | "rooms_since") {
-  const read = statement(
+  const read = statement<{ since: string | undefined }>(
     `read_${column}`,
   )`SELECT ${column} AS since FROM bridge_ghosts WHERE ghost_mxid = $1`;
   const write = statement(`write_${column}`)`
@@ -215,19 +203,13 @@ export function createReadPositions(pool: Pool, column: "to_device_since" | "roo
   const forget = statement(`forget_${column}`)`
     UPDATE bridge_ghosts SET ${column} = NULL WHERE ${column} IS NOT NULL`;
   return {
-    async forget(): Promise<void> {
-      await rows(pool, forget, []);
-    },
+    forget: () => forget.run(pool, []),
 
-    async get(ghost: GhostMxid): Promise<string | undefined> {
-      const [row] = await rows<{ since: string | null }>(pool, read, [ghost]);
-      return row?.since ?? undefined;
-    },
+    get: async (ghost: GhostMxid) => (await read.first(pool, [ghost]))?.since,
 
     /** Null deletes the position. @throws DrawbridgeError `lease_lost` when another process has moved it since `from` */
     async set(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void> {
-      const moved = await rows(pool, write, [ghost, since, from ?? null]);
-      if (moved.length !== 1) throw leaseLost(`the read position of ${ghost}`);
+      await write.held(pool, [ghost, since, from], `the read position of ${ghost}`);
     },
   };
 }

@@ -6,18 +6,7 @@
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import {
-  type ClaimRequest,
-  canServe,
-  columnsOf,
-  entities,
-  leaseLost,
-  oneRow,
-  type Queryable,
-  rows,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { type ClaimRequest, canServe, columnsOf, statement, toTime } from "./postgres.ts";
 import { a2aMessageId, openPrompt, type Prompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
 import { type Share, Shares } from "./shares.ts";
@@ -38,10 +27,8 @@ export const HELD = "d.id = $1 AND d.lease_holder = $2 AND d.fence = $3";
 
 export const heldBy = (lease: Lease) => [lease.delegationId, lease.holder, lease.fence] as const;
 
-/** @throws DrawbridgeError `lease_lost` unless the transition touched exactly its row */
-export function assertHeld(touched: number, lease: Lease): void {
-  if (touched !== 1) throw leaseLost(`delegation ${lease.delegationId}`);
-}
+/** How a lost lease is named. */
+export const nameOf = (lease: Lease): string => `delegation ${lease.delegationId}`;
 
 export interface ClaimedDelegation {
   readonly lease: Lease;
@@ -117,7 +104,7 @@ export const CLAIMED_COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_e
 // empty, the statement would else read every delegation there is.
 // The commit of a claim does not wait for the disk. Whatever follows from it is committed later, and with it the claim;
 // when the server ends before that, the delegation is claimed again.
-const CLAIM_HEADS = statement("claim_heads")`
+const CLAIM_HEADS = statement<HeadRow>("claim_heads")`
   WITH heads AS MATERIALIZED (
     SELECT d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
     FROM bridge_rooms r
@@ -146,7 +133,7 @@ const CLAIM_HEADS = statement("claim_heads")`
   SELECT (SELECT count(*)::int FROM stepped_over) AS "steppedOver", c.*
   FROM (SELECT set_config('synchronous_commit', 'off', true)) one LEFT JOIN claimed c ON true`;
 
-const CLAIM_DUE = statement("claim_due")`
+const CLAIM_DUE = statement<DelegationRow>("claim_due")`
   WITH due AS MATERIALIZED (
     SELECT id, state, prompt IS NULL AS is_accepted FROM bridge_delegations
     WHERE due_at <= $3 AND ${canServe("$5", "ghost_mxid", "room_id")} AND agent_id <> ALL ($6::text[])
@@ -172,7 +159,7 @@ const headsAt4 = (leaves: string) => `locked AS MATERIALIZED (
       AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
   )`;
 
-const RENEW = statement("renew")`
+const RENEW = statement<{ id: string; canceled: boolean }>("renew")`
   WITH held AS (
     UPDATE bridge_delegations d SET
       lease_until = $4, due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
@@ -209,7 +196,7 @@ const RELEASE = statement("release")`
   ), advanced AS (${advanceRoom("m.gate_until", 0)}
       AND r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal
   )
-  SELECT count(*)::int AS touched FROM held`;
+  SELECT 1 FROM held`;
 
 export function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
   const { id, fence, sealedPrompt, answerEventId, ...fields } = row;
@@ -236,27 +223,17 @@ function leaseArrays(leases: readonly Lease[]): unknown[][] {
   return columnsOf(sorted, "delegationId", "holder", "fence");
 }
 
-/** Releases leases until a time; returns how many of them were still held. */
-async function releaseUntil(
-  on: Queryable,
+/** The values of RELEASE. */
+function releaseUntil(
   leases: readonly Lease[],
   until: number,
   attempts: 0 | 1,
   roomGateMs: number,
-  note?: DeferNote,
-): Promise<number> {
-  const row = await oneRow<{ touched: number }>(on, RELEASE, [
-    ...leaseArrays(leases),
-    toTime(until),
-    attempts,
-    note?.undelivered ?? false,
-    note?.reason ?? null,
-    roomGateMs,
-    note?.followed?.hasProgressed ?? false,
-    note?.followed?.streamsOpened ?? null,
-    note?.followed?.faults ?? null,
-  ]);
-  return row.touched;
+  { reason, undelivered = false, followed }: DeferNote = {},
+): unknown[] {
+  const { hasProgressed = false, streamsOpened, faults } = followed ?? {};
+  const noted = [undelivered, reason, roomGateMs, hasProgressed, streamsOpened, faults];
+  return [...leaseArrays(leases), toTime(until), attempts, ...noted];
 }
 
 /** @param roomGateMs how long a head that does not get on may hold its room */
@@ -273,11 +250,10 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts ?? null];
       let leftOut: readonly AgentId[] = [];
       let leftOutInPlain: readonly AgentId[] = [];
-      const claimDue = (most: number) =>
-        entities<DelegationRow>(pool, CLAIM_DUE, [holder, most, ...times, leftOutInPlain]);
+      const claimDue = (most: number) => CLAIM_DUE.entities(pool, [holder, most, ...times, leftOutInPlain]);
       const claimHeads = async (most: number) => {
         const values = [holder, most, ...times, leftOut, leftOutInPlain];
-        const heads = await entities<HeadRow>(pool, CLAIM_HEADS, values);
+        const heads = await CLAIM_HEADS.entities(pool, values);
         return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
       };
       const claimed: ClaimedDelegation[] = [];
@@ -319,10 +295,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       leases: readonly Lease[],
       leaseUntil: number,
     ): Promise<{ held: ReadonlySet<string>; canceled: ReadonlySet<string> }> {
-      const held = await rows<{ id: string; canceled: boolean }>(pool, RENEW, [
-        ...leaseArrays(leases),
-        toTime(leaseUntil),
-      ]);
+      const held = await RENEW.rows(pool, [...leaseArrays(leases), toTime(leaseUntil)]);
       return {
         held: new Set(held.map((row) => row.id)),
         canceled: new Set(held.filter((row) => row.canceled).map((row) => row.id)),
@@ -334,12 +307,11 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
      * head keeps holding its room unless `wakeAt` is later than `roomGateMs` after its first try.
      */
     async defer(lease: Lease, wakeAt: number, note?: DeferNote): Promise<void> {
-      assertHeld(await releaseUntil(pool, [lease], wakeAt, 1, roomGateMs, note), lease);
+      await RELEASE.held(pool, releaseUntil([lease], wakeAt, 1, roomGateMs, note), nameOf(lease));
     },
 
     /** Releases leases at once, for another process to claim (drain). Leases that were lost meanwhile are skipped. */
-    async release(leases: readonly Lease[], now: number): Promise<void> {
-      await releaseUntil(pool, leases, now, 0, roomGateMs);
-    },
+    release: (leases: readonly Lease[], now: number) =>
+      RELEASE.run(pool, releaseUntil(leases, now, 0, roomGateMs)),
   };
 }

@@ -7,10 +7,7 @@ import { encryptedRoomMarker } from "./notices.ts";
 import {
   type ClaimRequest,
   claimValues,
-  entities,
-  oneRow,
   type Queryable,
-  rows,
   type Statement,
   statement,
   toTime,
@@ -32,7 +29,7 @@ export interface ClaimedMembership {
 
 const INVITING_SERVER = "CASE WHEN membership = 'invite' THEN bridge_server_of(inviter) END";
 
-const CLAIM = statement("claim_memberships")`
+const CLAIM = statement<ClaimedMembership>("claim_memberships")`
   WITH due AS MATERIALIZED (
     SELECT room_id, ghost_mxid, ${INVITING_SERVER} AS server FROM bridge_ghost_rooms
     WHERE due_at <= $2 AND (${INVITING_SERVER} = ANY ($5)) IS NOT TRUE ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -82,7 +79,7 @@ const CATCHUP_ROOM_STATE = statement("catchup_room_state")`
   UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
   WHERE ghost_mxid = $1 AND ($2::text[] IS NULL OR room_id = ANY ($2)) AND membership = 'join' AND task IS NULL`;
 
-const JOINED_GHOSTS = statement("joined_ghosts")`
+const JOINED_GHOSTS = statement<{ room_id: string; ghosts: string[] | null }>("joined_ghosts")`
   SELECT room_id, array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join') AS ghosts
   FROM bridge_ghost_rooms WHERE room_id = ANY ($1) GROUP BY room_id`;
 
@@ -92,11 +89,11 @@ export async function joinedGhosts(
   roomIds: readonly RoomId[],
 ): Promise<ReadonlyMap<RoomId, readonly GhostMxid[]>> {
   if (roomIds.length === 0) return new Map();
-  const found = await rows<{ room_id: string; ghosts: string[] | null }>(on, JOINED_GHOSTS, [roomIds]);
+  const found = await JOINED_GHOSTS.rows(on, [roomIds]);
   return new Map(found.map((row) => [row.room_id as RoomId, (row.ghosts ?? []) as GhostMxid[]]));
 }
 
-const ROOM_ENCRYPTED = statement("is_room_encrypted")`
+const ROOM_ENCRYPTED = statement<{ encrypted: boolean }>("is_room_encrypted")`
   SELECT EXISTS (SELECT FROM bridge_rooms WHERE room_id = $1 AND encrypted) AS encrypted`;
 
 /**
@@ -108,9 +105,8 @@ export function createMemberships(
   isGhost: (user: UserId) => boolean,
   refuseEncryptedRooms: boolean,
 ) {
-  const recordAt = (write: Statement) => async (membership: ClaimedMembership, time: number) => {
-    await rows(pool, write, [...mine(membership), toTime(time)]);
-  };
+  const recordAt = (write: Statement) => (membership: ClaimedMembership, time: number) =>
+    write.run(pool, [...mine(membership), toTime(time)]);
   return {
     async claim(
       request: ClaimRequest & { readonly share?: Share<ServerName> },
@@ -121,7 +117,7 @@ export function createMemberships(
         const limit = Math.min(request.limit - claimed.length, shares.size);
         if (limit === 0) return claimed;
         const values = [...claimValues({ ...request, limit }).slice(0, 4), shares.full];
-        const found = await entities<ClaimedMembership>(pool, CLAIM, values);
+        const found = await CLAIM.entities(pool, values);
         for (const { invitingServer } of found) if (invitingServer !== undefined) shares.take(invitingServer);
         claimed.push(...found);
         if (found.length < limit && !shares.next()) return claimed;
@@ -137,7 +133,7 @@ export function createMemberships(
       now: number,
     ): Promise<void> {
       const marker = encryptedRoomMarker(membership.roomId);
-      await rows(pool, ROOM_READ, [
+      await ROOM_READ.run(pool, [
         ...mine(membership),
         facts.encrypted,
         facts.members.filter((member) => !isGhost(member)),
@@ -153,19 +149,14 @@ export function createMemberships(
     defer: recordAt(DEFERRED),
 
     /** Has a ghost read these rooms, or all that it is in, again, because events of them may have been missed. */
-    async catchupRoomState(
-      ghost: GhostMxid,
-      inRooms: readonly RoomId[] | undefined,
-      now: number,
-    ): Promise<void> {
-      await rows(pool, CATCHUP_ROOM_STATE, [ghost, inRooms ?? null, toTime(now)]);
-    },
+    catchupRoomState: (ghost: GhostMxid, inRooms: readonly RoomId[] | undefined, now: number) =>
+      CATCHUP_ROOM_STATE.run(pool, [ghost, inRooms, toTime(now)]),
 
     joinedGhosts: (inRooms: readonly RoomId[]) => joinedGhosts(pool, inRooms),
 
     /** Whether the room is known to be encrypted; encryption is never switched off again. */
     async isRoomEncrypted(room: RoomId): Promise<boolean> {
-      return (await oneRow<{ encrypted: boolean }>(pool, ROOM_ENCRYPTED, [room])).encrypted;
+      return (await ROOM_ENCRYPTED.one(pool, [room])).encrypted;
     },
   };
 }

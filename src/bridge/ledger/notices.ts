@@ -8,10 +8,7 @@ import {
   type ClaimRequest,
   canServe,
   claimValues,
-  entities,
-  leaseLost,
   type Queryable,
-  rows,
   type Statement,
   statement,
   toTime,
@@ -117,12 +114,12 @@ export async function writeNotices(
   const time = toTime(now);
   const claimed = new Set<string>();
   for (const notice of notices) {
-    const { kind, room, ghost, source, threadRoot = null, reason = null, asker = null } = notice;
+    const { kind, room, ghost, source, threadRoot, reason, asker } = notice;
     const { marker, transactionId, since } = noticeBound(notice, "intake", now, intervalMs);
     if (claimed.has(marker)) continue;
     claimed.add(marker);
     const facts = [marker, kind, room, ghost, source, threadRoot, reason, transactionId, time, since, asker];
-    await rows(on, WRITE_NOTICE, facts);
+    await WRITE_NOTICE.run(on, facts);
   }
 }
 
@@ -141,7 +138,7 @@ export interface ClaimedNotice {
   readonly attempts: number;
 }
 
-const CLAIM = statement("claim_notices")`
+const CLAIM = statement<ClaimedNotice>("claim_notices")`
   WITH due AS MATERIALIZED (
     SELECT id FROM bridge_notices WHERE due_at <= $2 AND ${canServe("$5", "ghost_mxid", "room_id")}
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
@@ -165,20 +162,14 @@ const DROPPED = statement("notice_dropped")`
   UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`;
 
 export function createNotices(pool: Pool) {
-  const settle = async (
-    write: Statement,
-    { noticeId, fence }: ClaimedNotice,
-    ...values: (EventId | Date)[]
-  ) => {
-    await rows(pool, write, [noticeId, fence, ...values]);
-  };
+  const settle = (write: Statement, { noticeId, fence }: ClaimedNotice, ...values: (EventId | Date)[]) =>
+    write.run(pool, [noticeId, fence, ...values]);
   return {
-    claim: (request: ClaimRequest): Promise<ClaimedNotice[]> => entities(pool, CLAIM, claimValues(request)),
+    claim: (request: ClaimRequest) => CLAIM.entities(pool, claimValues(request)),
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it: this one must not send it */
     async recordAttempt({ noticeId, fence }: ClaimedNotice, now: number): Promise<undefined> {
-      const touched = await rows(pool, ATTEMPTED, [noticeId, fence, toTime(now)]);
-      if (touched.length !== 1) throw leaseLost(`notice ${noticeId}`);
+      await ATTEMPTED.held(pool, [noticeId, fence, toTime(now)], `notice ${noticeId}`);
     },
 
     recordSent: (notice: ClaimedNotice, eventId: EventId) => settle(SENT, notice, eventId),

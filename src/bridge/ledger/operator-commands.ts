@@ -6,16 +6,7 @@ import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/i
 import { cancelDelegations } from "./cancellation.ts";
 import { expireUnheld } from "./envelopes.ts";
 import { writeNotices } from "./notices.ts";
-import {
-  entities,
-  inRooms,
-  inTransaction,
-  oneRow,
-  rows,
-  type Statement,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { inRooms, inTransaction, statement, toTime } from "./postgres.ts";
 import type { DelegationState, IntakeEnvelopeState } from "./states.ts";
 
 /** What a delegation or an intake envelope waits for; the help of `drawbridge delegation list` explains each. */
@@ -84,7 +75,7 @@ const HEAD = `COALESCE(
     (SELECT h.id::text FROM bridge_delegations h
      WHERE h.room_id = r.room_id AND h.room_seq = r.head_seq AND h.room_ordinal = r.head_ordinal))`;
 
-const delegationsWhere = (name: string, where: string) => statement(name)`
+const delegationsWhere = (name: string, where: string) => statement<DelegationRow>(name)`
   SELECT d.id, d.matrix_event_id AS event, d.room_id AS room, d.ghost_mxid AS ghost, d.agent_id AS agent,
     d.sender_mxid AS sender, d.state, d.terminal_reason AS reason, d.attempts, d.retry_reason AS "lastReason",
     d.admitted_at AS "admittedAt", d.traceparent, d.cancel_requested_at IS NOT NULL AS "cancelRequested",
@@ -102,7 +93,7 @@ const OPEN_DELEGATIONS = delegationsWhere(
   "d.terminal_at IS NULL AND ($1::text IS NULL OR d.room_id = $1)",
 );
 
-const envelopesWhere = (name: string, where: string) => statement(name)`
+const envelopesWhere = (name: string, where: string) => statement<Omit<OpenEnvelope, "waitsFor">>(name)`
   SELECT e.matrix_event_id AS event, e.room_id AS room, e.sender_mxid AS sender, e.state, e.terminal_reason AS reason,
     e.attempts, e.key_requests AS "keyRequests", COALESCE(e.terminal_at, e.admitted_at) AS since, e.deadline,
     CASE WHEN e.holder IS NULL THEN e.due_at END AS "nextAt",
@@ -114,7 +105,7 @@ const OPEN_ENVELOPES = envelopesWhere(
   "e.state = 'awaiting_key' AND ($1::text IS NULL OR e.room_id = $1)",
 );
 
-const ROOMS = statement("list_rooms")`
+const ROOMS = statement<WaitingRoom>("list_rooms")`
   WITH open AS (
     SELECT room_id, 1 AS delegation, COALESCE(waiting_since, admitted_at) AS since FROM bridge_delegations
     WHERE terminal_at IS NULL AND ($1::text IS NULL OR room_id = $1)
@@ -140,7 +131,7 @@ const RETRY_DELEGATION = statement("retry_delegation")`
     WHERE r.room_id = a.room_id AND r.head_seq = a.room_seq AND r.head_ordinal = a.room_ordinal
       AND r.head_at IS NOT NULL
   )
-  SELECT count(*)::int AS touched FROM again`;
+  SELECT 1 FROM again`;
 
 const RETRY_ENVELOPE = statement("retry_envelope")`
   UPDATE bridge_encrypted_intake SET due_at = $2
@@ -162,13 +153,13 @@ function waitsFor(row: DelegationRow, now: number): WaitsFor | undefined {
 }
 
 export function createOperations(pool: Pool, noticeIntervalMs: number) {
-  const delegations = async (query: Statement, values: readonly unknown[], now: number) =>
-    (await entities<DelegationRow>(pool, query, values)).map((row): OpenDelegation => {
+  const delegations = async (query: typeof DELEGATION, values: readonly unknown[], now: number) =>
+    (await query.entities(pool, values)).map((row): OpenDelegation => {
       const { leaseUntil: _until, isUnposted: _isUnposted, ...shown } = row;
       return { ...shown, waitsFor: waitsFor(row, now) };
     });
-  const envelopes = async (query: Statement, values: readonly unknown[]) =>
-    (await entities<Omit<OpenEnvelope, "waitsFor">>(pool, query, values)).map(
+  const envelopes = async (query: typeof ENVELOPE, values: readonly unknown[]) =>
+    (await query.entities(pool, values)).map(
       (row): OpenEnvelope => ({
         ...row,
         waitsFor: row.state !== "awaiting_key" ? undefined : row.nextAt === undefined ? "nothing" : "its_key",
@@ -177,11 +168,11 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
   const delegation = async (id: string, now: number) => (await delegations(DELEGATION, [id], now))[0];
   const envelope = async (event: string) => (await envelopes(ENVELOPE, [event]))[0];
   return {
-    delegations: (now: number, room?: string) => delegations(OPEN_DELEGATIONS, [room ?? null], now),
+    delegations: (now: number, room?: string) => delegations(OPEN_DELEGATIONS, [room], now),
     delegation,
-    envelopes: (room?: string) => envelopes(OPEN_ENVELOPES, [room ?? null]),
+    envelopes: (room?: string) => envelopes(OPEN_ENVELOPES, [room]),
     envelope,
-    rooms: (room?: string) => entities<WaitingRoom>(pool, ROOMS, [room ?? null]),
+    rooms: (room?: string) => ROOMS.entities(pool, [room]),
 
     /** Cancels a delegation. `requested`: a bridge works on it, and will end it; undefined: it is not open. */
     async cancelDelegation(id: string, now: number): Promise<"ended" | "requested" | undefined> {
@@ -193,9 +184,8 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
     },
 
     /** Makes a delegation due, with a new deadline; false when it is not open, or a bridge works on it. */
-    async retryDelegation(id: string, now: number): Promise<boolean> {
-      return (await oneRow<{ touched: number }>(pool, RETRY_DELEGATION, [id, toTime(now)])).touched === 1;
-    },
+    retryDelegation: async (id: string, now: number) =>
+      (await RETRY_DELEGATION.rows(pool, [id, toTime(now)])).length === 1,
 
     async cancelEnvelope(event: string, now: number): Promise<boolean> {
       const found = await envelope(event);
@@ -207,9 +197,8 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
     },
 
     /** Has the key looked for now; false when the wait has ended, or a bridge works on it. */
-    async retryEnvelope(event: string, now: number): Promise<boolean> {
-      return (await rows(pool, RETRY_ENVELOPE, [event, toTime(now)])).length === 1;
-    },
+    retryEnvelope: async (event: string, now: number) =>
+      (await RETRY_ENVELOPE.rows(pool, [event, toTime(now)])).length === 1,
   };
 }
 

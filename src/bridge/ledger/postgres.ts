@@ -44,18 +44,6 @@ export function createLedgerPool({ connectionString = "", ...config }: PoolConfi
 
 export type Queryable = Pick<Pool | PoolClient, "query">;
 
-export interface Statement {
-  readonly name: string;
-  readonly text: string;
-}
-
-export const statement =
-  (name: string) =>
-  (text: TemplateStringsArray, ...sql: readonly (string | number)[]): Statement => ({
-    name,
-    text: String.raw({ raw: text }, ...sql),
-  });
-
 /** How often what lost against another statement is made again. */
 const REPETITIONS_MAX = 3;
 
@@ -79,47 +67,60 @@ function inOneWrite(on: Queryable): void {
   process.nextTick(() => stream.uncork());
 }
 
-export async function rows<Row extends QueryResultRow>(
-  on: Queryable,
-  statement: Statement,
-  values: readonly unknown[],
-): Promise<Row[]> {
-  const make = () => on.query<Row>({ ...statement, values: [...values] });
-  inOneWrite(on);
-  // Inside a transaction the whole of it is rolled back.
-  const result = await (on instanceof ServerPool ? again(make) : make());
-  return result.rows;
-}
+export type Statement<Row extends object = QueryResultRow> = ReturnType<ReturnType<typeof statement<Row>>>;
 
-export async function oneRow<Row extends QueryResultRow>(
-  on: Queryable,
-  statement: Statement,
-  values: readonly unknown[],
-): Promise<Row> {
-  const [row] = await rows<Row>(on, statement, values);
-  if (row === undefined) throw new DrawbridgeError("internal", `statement ${statement.name} yielded no row`);
-  return row;
-}
+/** A prepared statement that yields rows; undefined among its values becomes NULL. */
+export const statement =
+  <Row extends object = QueryResultRow>(name: string) =>
+  (template: TemplateStringsArray, ...sql: readonly (string | number)[]) => {
+    const text = String.raw({ raw: template }, ...sql);
+    const rows = async (on: Queryable, values: readonly unknown[]): Promise<Row[]> => {
+      const make = () => on.query<Row & QueryResultRow>({ name, text, values: [...values] });
+      inOneWrite(on);
+      // Inside a transaction the whole of it is rolled back.
+      const result = await (on instanceof ServerPool ? again(make) : make());
+      return result.rows;
+    };
+    /** NULL becomes undefined, and a timestamp milliseconds since the Unix epoch. */
+    const entities = async (on: Queryable, values: readonly unknown[]): Promise<Row[]> => {
+      const found = await rows(on, values);
+      for (const row of found as QueryResultRow[]) {
+        for (const [column, value] of Object.entries(row)) {
+          if (value === null) row[column] = undefined;
+          else if (value instanceof Date) row[column] = value.getTime();
+        }
+      }
+      return found;
+    };
+    return {
+      rows,
+
+      async run(on: Queryable, values: readonly unknown[]): Promise<void> {
+        await rows(on, values);
+      },
+
+      async one(on: Queryable, values: readonly unknown[]): Promise<Row> {
+        const [row] = await rows(on, values);
+        if (row === undefined) throw new DrawbridgeError("internal", `statement ${name} yielded no row`);
+        return row;
+      },
+
+      entities,
+
+      first: async (on: Queryable, values: readonly unknown[]) => (await entities(on, values))[0],
+
+      /** The one row that a holder's write has touched. @throws DrawbridgeError `lease_lost` when it has not touched exactly one */
+      async held(on: Queryable, values: readonly unknown[], what: string): Promise<Row> {
+        const [row, ...others] = await entities(on, values);
+        if (row === undefined || others.length > 0) throw leaseLost(what);
+        return row;
+      },
+    };
+  };
 
 /** One array of each of these fields, for `unnest`; undefined becomes NULL. */
 export function columnsOf<Item>(items: readonly Item[], ...fields: readonly (keyof Item)[]): unknown[][] {
   return fields.map((field) => items.map((item) => item[field]));
-}
-
-/** Rows as entities: NULL becomes undefined, and a timestamp milliseconds since the Unix epoch. */
-export async function entities<Entity extends object>(
-  on: Queryable,
-  statement: Statement,
-  values: readonly unknown[],
-): Promise<Entity[]> {
-  const found = await rows(on, statement, values);
-  for (const row of found) {
-    for (const [name, value] of Object.entries(row)) {
-      if (value === null) row[name] = undefined;
-      else if (value instanceof Date) row[name] = value.getTime();
-    }
-  }
-  return found as Entity[];
 }
 
 /** A holder's write touched no row: the lease has passed to another holder, or the row is terminal. */
@@ -230,7 +231,7 @@ export function inRooms<Result>(
   work: (client: PoolClient) => Promise<Work<Result>>,
 ): Promise<Result> {
   return inTransaction(pool, "BEGIN", async (client) => {
-    const locking = rows(client, LOCK_ROOMS, [roomIds]);
+    const locking = LOCK_ROOMS.rows(client, [roomIds]);
     const [, done] = await Promise.all([locking, withoutUnhandled(work(client))]);
     return done;
   });

@@ -2,7 +2,7 @@
 // Invariants: a process is alive as long as a connection of its own, never idle for a second, holds the advisory lock of its
 // number; only what nobody alive owns can be taken; the leases of a process that has ended are released under a higher fence.
 import type { Pool } from "pg";
-import { ADVISORY_LOCKS, oneRow, rows, statement, toTime } from "./postgres.ts";
+import { ADVISORY_LOCKS, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";
 
 const STATEMENT_TIMEOUT_MS = 5_000;
@@ -13,15 +13,15 @@ const CHANNEL = "drawbridge";
 const BEGIN_SESSION = `SELECT set_config('idle_session_timeout', '${IDLE_MS_MAX}', false);
   SELECT set_config('plan_cache_mode', 'force_generic_plan', false); LISTEN ${CHANNEL}`;
 
-const NUMBER = statement("process_number")`
+const NUMBER = statement<{ number: number }>("process_number")`
   SELECT number, pg_advisory_lock(${ADVISORY_LOCKS.process}, number)
   FROM (SELECT nextval('bridge_process')::integer AS number) own`;
 
-const LOOK = statement("process_look")`
+const LOOK = statement<{ live: string[]; owners: Record<string, string> }>("process_look")`
   SELECT ARRAY(SELECT bridge_live_processes()) AS live,
     COALESCE((SELECT json_object_agg(name, process) FROM bridge_ownership), '{}') AS owners`;
 
-const TAKE = statement("process_take")`
+const TAKE = statement<{ name: string }>("process_take")`
   INSERT INTO bridge_ownership AS o (name, process) SELECT name, $1 FROM unnest($2::text[]) AS u (name) ORDER BY name
   ON CONFLICT (name) DO UPDATE SET process = excluded.process
     WHERE o.process = excluded.process OR o.process NOT IN (SELECT bridge_live_processes())
@@ -61,14 +61,11 @@ const RELEASE_DELEGATIONS = statement("release_delegations")`
   ), turns AS (
     UPDATE bridge_rooms r SET head_at = $1 FROM rooms l WHERE r.room_id = l.room_id
   )
-  SELECT count(*)::int AS released FROM released`;
+  SELECT 1 FROM released`;
 
 const releaseIn = (name: string, table: string) => statement(`release_${name}`)`
-  WITH released AS (
-    UPDATE ${table} SET holder = NULL, due_at = $1, fence = fence + 1
-    WHERE due_at IS NOT NULL AND ${hasEnded("holder")} RETURNING 1
-  )
-  SELECT count(*)::int AS released FROM released`;
+  UPDATE ${table} SET holder = NULL, due_at = $1, fence = fence + 1
+  WHERE due_at IS NOT NULL AND ${hasEnded("holder")} RETURNING 1`;
 
 const RELEASE_ALL = [
   RELEASE_DELEGATIONS,
@@ -96,24 +93,20 @@ export async function openProcessConnection(url: string, onNotified: (message: s
   const close = () => client.end().catch(() => undefined);
   try {
     await client.query(BEGIN_SESSION);
-    const process = String((await oneRow<{ number: number }>(client, NUMBER, [])).number);
+    const process = String((await NUMBER.one(client, [])).number);
     return {
       process,
       /** Aborts when the connection is broken: then others take what it owned. */
       broken: broken.signal,
       /** Who is alive, and who owns what, by name; an owner may have ended. */
       async look() {
-        const found = await oneRow<{ live: string[]; owners: Record<string, string> }>(client, LOOK, []);
+        const found = await LOOK.one(client, []);
         return { live: found.live, owners: new Map(Object.entries(found.owners)) };
       },
       take: async (names: readonly string[]): Promise<readonly string[]> =>
-        (await rows<{ name: string }>(client, TAKE, [process, names])).map(({ name }) => name),
-      async giveUp(names: readonly string[]): Promise<void> {
-        await rows(client, GIVE_UP, [process, names]);
-      },
-      async notify(message: string): Promise<void> {
-        await rows(client, NOTIFY, [message]);
-      },
+        (await TAKE.rows(client, [process, names])).map(({ name }) => name),
+      giveUp: (names: readonly string[]) => GIVE_UP.run(client, [process, names]),
+      notify: (message: string) => NOTIFY.run(client, [message]),
       close,
     };
   } catch (error) {
@@ -126,7 +119,7 @@ export async function openProcessConnection(url: string, onNotified: (message: s
 export async function releaseEnded(pool: Pool, now: number): Promise<number> {
   let released = 0;
   for (const statement of RELEASE_ALL) {
-    released += (await oneRow<{ released: number }>(pool, statement, [toTime(now)])).released;
+    released += (await statement.rows(pool, [toTime(now)])).length;
   }
   return released;
 }

@@ -6,17 +6,8 @@ import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/ide
 import type { UnknownObject } from "../../domain/json.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { sourceOf } from "./delegations.ts";
-import { assertHeld, type ClaimedDelegation, HELD, heldBy, type Lease } from "./leases.ts";
-import {
-  columnsOf,
-  entities,
-  leaseLost,
-  oneRow,
-  type Queryable,
-  rows,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { type ClaimedDelegation, HELD, heldBy, type Lease, nameOf } from "./leases.ts";
+import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
@@ -54,7 +45,7 @@ export interface Said {
  * @param set further assignments; `$8` is the ordinal of the first event, and `further` values begin with `$11`
  */
 export function storing(name: string, purpose: SendPurpose, from: string, set: string) {
-  const store = statement(name)`
+  const store = statement<{ canceled: boolean; send_ids: string[] }>(name)`
     WITH held AS (
       SELECT d.id, d.cancel_requested_at IS NOT NULL AS canceled
       FROM bridge_delegations d WHERE ${HELD} AND ${from} FOR UPDATE
@@ -72,8 +63,7 @@ export function storing(name: string, purpose: SendPurpose, from: string, set: s
         WITH ORDINALITY AS p (transaction_id, event_type, content, ordinal)
       RETURNING id, ordinal
     )
-    SELECT (SELECT count(*)::int FROM held) AS held, COALESCE((SELECT canceled FROM held), false) AS canceled,
-      ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids`;
+    SELECT canceled, ARRAY(SELECT id::text FROM sends ORDER BY ordinal) AS send_ids FROM held`;
   return async (
     on: Queryable,
     keys: ContentKeys,
@@ -92,10 +82,9 @@ export function storing(name: string, purpose: SendPurpose, from: string, set: s
       keys.seal(JSON.stringify(content), sendIdentity(transactionId)),
     );
     const ids = columnsOf(sends, "transactionId", "eventType");
-    const said = [...ids, sealed, first, agentVersion ?? null, contextId ?? null];
+    const said = [...ids, sealed, first, agentVersion, contextId];
     const values = [...heldBy(lease), toTime(now), ...said, ...further];
-    const row = await oneRow<{ held: number; canceled: boolean; send_ids: string[] }>(on, store, values);
-    assertHeld(row.held, lease);
+    const row = await store.held(on, values, nameOf(lease));
     if (row.canceled) return "canceled";
     return sends.map((send, index) => ({ ...send, sendId: row.send_ids[index] ?? "" }));
   };
@@ -108,7 +97,7 @@ const storeReply = storing(
   "state = 'reply_pending', reply_at = $4, options = NULL",
 );
 
-const PENDING_SENDS = statement("pending_sends")`
+const PENDING_SENDS = statement<SealedSend>("pending_sends")`
   SELECT s.id AS "sendId", s.purpose, s.ordinal, d.room_id AS "roomId", d.ghost_mxid AS ghost,
     d.matrix_event_id AS "sourceEventId", s.transaction_id AS "transactionId", s.event_type AS "eventType",
     s.content, s.first_attempted_at AS "firstAttemptedAt"
@@ -122,7 +111,7 @@ const RECORD_ATTEMPT = statement("record_attempt")`
   UPDATE bridge_sends SET first_attempted_at = COALESCE(first_attempted_at, $2)
   WHERE id = $1 AND state = 'pending' RETURNING id`;
 
-const SENT_AS = statement("sent_as")`
+const SENT_AS = statement<{ event: EventId }>("sent_as")`
   SELECT event_id AS event FROM bridge_sends WHERE id = $1 AND state = 'sent'`;
 
 const RECORD_SENT = statement("record_sent")`
@@ -136,7 +125,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
     async pendingSends(lease: Lease, purpose: SendPurpose): Promise<PendingSend[]> {
       // Rejects when the lease is lost, even if nothing is pending.
       await sourceOf(pool, lease);
-      const pending = await entities<SealedSend>(pool, PENDING_SENDS, [...heldBy(lease), purpose]);
+      const pending = await PENDING_SENDS.entities(pool, [...heldBy(lease), purpose]);
       return pending.map((send) => ({
         ...send,
         content: JSON.parse(
@@ -150,15 +139,10 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
      * @throws DrawbridgeError `lease_lost` when the event was abandoned meanwhile: it must not be sent
      */
     async recordAttempt(sendId: string, now: number): Promise<EventId | undefined> {
-      const touched = await rows(pool, RECORD_ATTEMPT, [sendId, toTime(now)]);
-      if (touched.length === 1) return undefined;
-      const [sent] = await rows<{ event: EventId }>(pool, SENT_AS, [sendId]);
-      if (sent === undefined) throw leaseLost(`event ${sendId}`);
-      return sent.event;
+      if ((await RECORD_ATTEMPT.first(pool, [sendId, toTime(now)])) !== undefined) return undefined;
+      return (await SENT_AS.held(pool, [sendId], `event ${sendId}`)).event;
     },
 
-    async recordSent(sendId: string, eventId: EventId): Promise<void> {
-      await rows(pool, RECORD_SENT, [sendId, eventId]);
-    },
+    recordSent: (sendId: string, eventId: EventId) => RECORD_SENT.run(pool, [sendId, eventId]),
   };
 }

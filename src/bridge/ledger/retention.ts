@@ -4,7 +4,7 @@
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
 import type { BridgeConfig } from "../config.ts";
-import { entities, oneRow, type Statement, statement, toTime } from "./postgres.ts";
+import { type Statement, statement, toTime } from "./postgres.ts";
 
 /** In milliseconds. */
 export type RetentionTimes = BridgeConfig["retention"] & {
@@ -14,13 +14,15 @@ export type RetentionTimes = BridgeConfig["retention"] & {
   readonly contexts: number;
 };
 
+type Deletion = { readonly deleted: number; readonly last: Date | null };
+
 interface Kind {
   readonly name: string;
   readonly keep: (times: RetentionTimes) => number;
   /** $1: what ended before it is deleted; $2: how many rows at most; $3: nothing that ended before it is left. */
-  readonly delete: Statement;
+  readonly delete: Statement<Deletion>;
   /** The newest time of all rows. When given, the time is counted back from it, should it be older than now. */
-  readonly newest?: Statement;
+  readonly newest?: Statement<{ newest: number | undefined }>;
 }
 
 interface Rows {
@@ -38,7 +40,7 @@ interface Rows {
 function kind(name: string, keep: Kind["keep"], rows: Rows): Kind {
   const { table, key, ended, where = "true", change = `DELETE FROM ${table} t USING`, also = "" } = rows;
   const same = key.map((column) => `t.${column} = e.${column}`).join(" AND ");
-  const statementOfKind = statement(`retention_${name}`)`
+  const statementOfKind = statement<Deletion>(`retention_${name}`)`
     WITH ended AS MATERIALIZED (
       SELECT ${key.map((column) => `e.${column}`).join(", ")}, ${ended} AS at FROM ${table} e
       WHERE ${ended} < $1 AND ${ended} >= $3::timestamptz AND ${where}
@@ -71,7 +73,9 @@ const KINDS: readonly Kind[] = [
       )`,
     }),
     // What a catchup reads after a long downtime was handled before that began.
-    newest: statement("newest_handled_event")`SELECT max(handled_at) AS newest FROM bridge_handled_events`,
+    newest: statement<{ newest: number | undefined }>(
+      "newest_handled_event",
+    )`SELECT max(handled_at) AS newest FROM bridge_handled_events`,
   },
   kind("malformed_events", ({ malformedEvents }) => malformedEvents, {
     table: "bridge_malformed_events",
@@ -121,7 +125,7 @@ const KINDS: readonly Kind[] = [
     keep: ({ sessions }) => sessions,
     // No fence: a machine that still has such a record in memory writes it again when it uses it, and a record that is
     // being written at this moment is locked.
-    delete: statement("retention_sessions")`
+    delete: statement<Deletion>("retention_sessions")`
       WITH ended AS MATERIALIZED (
         SELECT ghost_mxid, object_store, record_key, used_day FROM bridge_crypto_records
         WHERE used_day < ${dayOf("$1::timestamptz")} AND used_day >= ${dayOf("GREATEST($3::timestamptz, 'epoch')")}
@@ -143,7 +147,7 @@ const KINDS: readonly Kind[] = [
   {
     name: "members",
     keep: keepRooms,
-    delete: statement("retention_members")`
+    delete: statement<Deletion>("retention_members")`
       WITH ended AS MATERIALIZED (
         SELECT m.room_id, m.user_id, e.inactive_since AS at
         FROM bridge_ghost_rooms e JOIN bridge_room_members m ON m.room_id = e.room_id
@@ -190,14 +194,10 @@ export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MA
   const batchOf = async (one: Kind, times: RetentionTimes, now: number, clock: Pick<Clock, "now">) => {
     const rows = Math.min(batchRowsMax, progress.get(one.name)?.rows ?? BATCH_ROWS_MIN * 10);
     const from = progress.get(one.name)?.from ?? BEGINNING;
-    const [found] = one.newest === undefined ? [] : await entities<{ newest?: number }>(pool, one.newest, []);
+    const found = await one.newest?.first(pool, []);
     const before = Math.min(now, found?.newest ?? now) - one.keep(times);
     const begunAt = clock.now();
-    const { deleted, last } = await oneRow<{ deleted: number; last: Date | null }>(pool, one.delete, [
-      toTime(before),
-      rows,
-      from,
-    ]);
+    const { deleted, last } = await one.delete.one(pool, [toTime(before), rows, from]);
     const isSlow = clock.now() - begunAt > BATCH_MS_MAX;
     const next = isSlow ? Math.max(BATCH_ROWS_MIN, Math.floor(rows / 2)) : Math.min(batchRowsMax, rows * 2);
     const isFull = deleted === rows;

@@ -3,7 +3,7 @@
 // Invariants: a room's row alone says whose turn it is (head_seq, head_ordinal), and when (head_at); what was dispatched
 // stays ahead; a place is never given twice: those that are given up become void, and the next free ones are taken.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import { oneRow, type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { type Queryable, statement, toTime } from "./postgres.ts";
 
 /** The first place behind the head that is not void. The function is called only in rooms that have void places. */
 const NEXT =
@@ -64,7 +64,7 @@ export function settlePlaces(
 export type RoomOrder = ReadonlyMap<RoomId, readonly EventId[]>;
 
 // Locks what waits for its turn, before the admission locks the room's row. A head that was begun keeps its place.
-const FIRST_LATER = statement("first_later_place")`
+const FIRST_LATER = statement<{ place: string | null }>("first_later_place")`
   WITH waiting AS MATERIALIZED (
     SELECT d.room_seq, d.matrix_event_id,
       d.state = 'queued' AND d.lease_holder IS NULL AND (d.room_seq > r.head_seq OR r.head_ordinal = 0) AS movable
@@ -115,7 +115,7 @@ export async function firstLaterPlaces(
 ): Promise<ReadonlyMap<RoomId, string>> {
   const places = new Map<RoomId, string>();
   for (const [room, events] of order) {
-    const { place } = await oneRow<{ place: string | null }>(on, FIRST_LATER, [room, events]);
+    const { place } = await FIRST_LATER.one(on, [room, events]);
     if (place !== null) places.set(room, place);
   }
   return places;
@@ -128,5 +128,5 @@ export async function reorder(
   places: ReadonlyMap<RoomId, string>,
   now: number,
 ): Promise<void> {
-  for (const [room, place] of places) await rows(on, REORDER, [room, order.get(room), place, toTime(now)]);
+  for (const [room, place] of places) await REORDER.rows(on, [room, order.get(room), place, toTime(now)]);
 }

@@ -4,7 +4,7 @@
 // ghost's leave, or a change in a room of few people, leads to a task that asks the homeserver, never to an action.
 import type { RoomStateEvent } from "./admission-types.ts";
 import { encryptedRoomMarker } from "./notices.ts";
-import { type Queryable, rows, statement, toTime } from "./postgres.ts";
+import { type Queryable, statement, toTime } from "./postgres.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
 // A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date. A leave that is
@@ -84,17 +84,17 @@ export async function applyRoomState(
       case "ghost": {
         const { room, ghost, membership, inviter = null, direct, originServerTs = null, hasAgent } = event;
         const values = [room, ghost, membership, inviter, direct, time, originServerTs, hasAgent];
-        await rows(on, GHOST_EVENT, values);
+        await GHOST_EVENT.run(on, values);
         break;
       }
       case "member":
-        if (event.joined) await rows(on, MEMBER_JOINED, [event.room, event.user, time]);
-        else await rows(on, MEMBER_LEFT, [event.room, event.user, time]);
+        if (event.joined) await MEMBER_JOINED.run(on, [event.room, event.user, time]);
+        else await MEMBER_LEFT.run(on, [event.room, event.user, time]);
         break;
       case "encryption": {
         const marker = encryptedRoomMarker(event.room);
         const values = [event.room, marker, noticeTransactionId(marker), time, refuseEncryptedRooms];
-        await rows(on, ENCRYPTED, values);
+        await ENCRYPTED.run(on, values);
         break;
       }
     }

@@ -5,16 +5,7 @@ import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { HELD, heldBy, type Lease } from "./leases.ts";
-import {
-  type ClaimRequest,
-  canServe,
-  claimValues,
-  entities,
-  leaseLost,
-  rows,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { type ClaimRequest, canServe, claimValues, statement, toTime } from "./postgres.ts";
 import type { DelegationState, TerminalReason } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
 
@@ -59,7 +50,7 @@ const FIND = statement("find_statuses")`
   INSERT INTO bridge_statuses (delegation_id, due_at) SELECT id, $1 FROM found
   ON CONFLICT DO NOTHING`;
 
-const CLAIM = statement("claim_statuses")`
+const CLAIM = statement<StatusRow>("claim_statuses")`
   WITH due AS MATERIALIZED (
     SELECT s.delegation_id FROM bridge_statuses s JOIN bridge_delegations d ON d.id = s.delegation_id
     WHERE s.due_at <= $2 AND ${canServe("$5", "d.ghost_mxid", "d.room_id")}
@@ -121,8 +112,8 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
 
   return {
     async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
-      await rows(pool, FIND, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
-      const claimed = await entities<StatusRow>(pool, CLAIM, claimValues(request));
+      await FIND.run(pool, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
+      const claimed = await CLAIM.entities(pool, claimValues(request));
       return claimed.map((row) => ({
         ...row,
         report: row.report && reportOf(row.delegationId, row.report),
@@ -131,8 +122,7 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it */
     async recordAttempt({ delegationId, fence }: ClaimedStatus, now: number): Promise<undefined> {
-      const touched = await rows(pool, ATTEMPTED, [delegationId, fence, toTime(now)]);
-      if (touched.length !== 1) throw leaseLost(`status ${delegationId}`);
+      await ATTEMPTED.held(pool, [delegationId, fence, toTime(now)], `status ${delegationId}`);
     },
 
     async recordShown(
@@ -142,16 +132,13 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
     ): Promise<void> {
       const transactionId = replyTransactionId(sourceEventId, ghost, "progress", 0);
       const values = [delegationId, fence, eventId, digest, pinned, toTime(dueAt), transactionId];
-      await rows(pool, SHOWN, values);
+      await SHOWN.run(pool, values);
     },
 
-    async defer({ delegationId, fence }: ClaimedStatus, dueAt: number, failed: boolean): Promise<void> {
-      await rows(pool, DEFERRED, [delegationId, fence, toTime(dueAt), failed ? 1 : 0]);
-    },
+    defer: ({ delegationId, fence }: ClaimedStatus, dueAt: number, failed: boolean) =>
+      DEFERRED.run(pool, [delegationId, fence, toTime(dueAt), failed ? 1 : 0]),
 
-    async end({ delegationId, fence }: ClaimedStatus): Promise<void> {
-      await rows(pool, ENDED, [delegationId, fence]);
-    },
+    end: ({ delegationId, fence }: ClaimedStatus) => ENDED.run(pool, [delegationId, fence]),
   };
 }
 
@@ -160,7 +147,7 @@ export function createReports(pool: Pool, keys: ContentKeys) {
     /** Keeps what the agent says about its work, for the status message; without the lease nothing is kept. */
     async recordReport(lease: Lease, text: string): Promise<void> {
       const sealed = keys.seal(text, reportIdentity(lease.delegationId));
-      await rows(pool, REPORT, [...heldBy(lease), sealed, STATUS_AFTER_MS]);
+      await REPORT.run(pool, [...heldBy(lease), sealed, STATUS_AFTER_MS]);
     },
   };
 }

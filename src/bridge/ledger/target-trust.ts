@@ -1,7 +1,7 @@
 // Targets: the last trust decision on each ghost's Agent Card. A decision that changes is audited (svc.agent_card.v1).
 import type { Pool } from "pg";
 import type { AgentId, GhostMxid, ServerName } from "../../domain/identifiers.ts";
-import { entities, oneRow, statement, toTime } from "./postgres.ts";
+import { statement, toTime } from "./postgres.ts";
 import type { TargetTrust } from "./states.ts";
 
 export interface TargetRecord {
@@ -21,12 +21,12 @@ export interface TargetDecision extends TargetRecord {
   readonly origin?: ServerName | undefined;
 }
 
-const TARGETS = statement("targets")`
+const TARGETS = statement<TargetRecord>("targets")`
   SELECT ghost_mxid AS ghost, agent_id AS "agentId", trust, target_fingerprint AS "targetFingerprint",
     card_digest AS "cardDigest", agent_version AS "agentVersion", checked_at AS "checkedAt"
   FROM bridge_targets WHERE $1::text IS NULL OR ghost_mxid = $1`;
 
-const RECORD = statement("record_target")`
+const RECORD = statement<{ changed: number }>("record_target")`
   WITH changed AS (
     INSERT INTO bridge_targets AS t
       (ghost_mxid, agent_id, trust, target_fingerprint, key_id, card_digest, agent_version, checked_at)
@@ -52,7 +52,7 @@ const RECORD = statement("record_target")`
   SELECT count(*)::int AS changed FROM changed`;
 
 export function createTargets(pool: Pool) {
-  const read = (ghost: GhostMxid | null) => entities<TargetRecord>(pool, TARGETS, [ghost]);
+  const read = (ghost: GhostMxid | null) => TARGETS.entities(pool, [ghost]);
   return {
     async get(ghost: GhostMxid): Promise<TargetRecord | undefined> {
       return (await read(ghost))[0];
@@ -63,10 +63,10 @@ export function createTargets(pool: Pool) {
     /** Records a decision, and whether it differs from the recorded one: then there is an audit record of it. */
     async record(decision: TargetDecision): Promise<boolean> {
       const { ghost, agentId, trust, targetFingerprint, checkedAt } = decision;
-      const { keyId = null, cardDigest = null, agentVersion = null, origin = null } = decision;
+      const { keyId, cardDigest, agentVersion, origin } = decision;
       const target = [ghost, agentId, trust, targetFingerprint];
       const values = [...target, keyId, cardDigest, agentVersion, toTime(checkedAt), origin];
-      return (await oneRow<{ changed: number }>(pool, RECORD, values)).changed === 1;
+      return (await RECORD.one(pool, values)).changed === 1;
     },
   };
 }
