@@ -11,7 +11,7 @@ import type { KeyDelivery } from "./crypto/key-delivery-check.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/wait-for-keys.ts";
 import type { DelegationObserver } from "./delegation/dependencies.ts";
 import type { IntakeObserver } from "./intake/server.ts";
-import type { Waiting } from "./ledger/gauges.ts";
+import type { Waiting } from "./ledger/operator-commands.ts";
 import { INTAKE_ENVELOPE_REASONS, OPEN_STATES } from "./ledger/states.ts";
 
 /** Every `outcome` of drawbridge_encrypted_events_total. */

@@ -10,9 +10,8 @@ import type {
   WaitingQuestion,
 } from "./admission-types.ts";
 import { openOptions } from "./agent-questions.ts";
-import type { KnownPlaces } from "./capacity.ts";
+import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { indexKey, isFirstUse, type KnownIndices } from "./place-or-refuse.ts";
 import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
 
 const FORGOTTEN_BEFORE = "(extract(epoch FROM before) * 1000)::float8";

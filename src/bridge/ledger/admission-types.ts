@@ -9,7 +9,7 @@ import type {
   UserId,
 } from "../../domain/identifiers.ts";
 import type { BridgeConfig } from "../config.ts";
-import type { DeviceMail } from "./device-inbox.ts";
+import type { DeviceMail } from "./ghosts.ts";
 import type { ClaimedDelegation } from "./leases.ts";
 import type { Attachment, Prompt } from "./prompts.ts";
 import type { RoomOrder } from "./room-order.ts";

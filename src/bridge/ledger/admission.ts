@@ -4,14 +4,7 @@
 // is committed, or nothing; `derive`, which decides what its events mean, is a pure function of them and of the facts.
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
-import {
-  indexOwners,
-  type KnownRow,
-  readForgotten,
-  readKnown,
-  recordIndices,
-  toFacts,
-} from "./admission-facts.ts";
+import { type KnownRow, readForgotten, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import {
   type Admission,
   type Admitted,
@@ -20,30 +13,28 @@ import {
   type NewDelegation,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
-import { recordAnswers, recordPosted } from "./agent-questions.ts";
-import { cancelDelegations, cancelRedacted } from "./cancellation.ts";
-import { countOpen } from "./capacity.ts";
-import { type ClaimInDoubt, createClaimsInDoubt } from "./claims-in-doubt.ts";
-import type { ContentKeys } from "./content-keys.ts";
-import { writeDeviceInbox } from "./device-inbox.ts";
-import { editedAtOnce, editQuestions } from "./edits.ts";
-import { keysFound } from "./envelopes.ts";
-import { CLAIMED_COLUMNS, type ClaimedDelegation, type DelegationRow, toClaimed } from "./leases.ts";
-import { refusals, writeNotices } from "./notices.ts";
+import { recordPosted } from "./agent-questions.ts";
+import { cancelRedacted, changeAsked } from "./cancel-or-edit.ts";
 import {
-  isFirstUse,
+  countOpen,
   type Placed,
   type PlacedIntakeEnvelope,
   type PlacedJob,
   place,
   roomTotals,
   STAGE_OF_DENIED,
-} from "./place-or-refuse.ts";
+} from "./capacity.ts";
+import { type ClaimInDoubt, createClaimsInDoubt } from "./claims-in-doubt.ts";
+import type { ContentKeys } from "./content-keys.ts";
+import { keysFound } from "./envelopes.ts";
+import { writeDeviceInbox } from "./ghosts.ts";
+import { CLAIMED_COLUMNS, type ClaimedDelegation, type DelegationRow, toClaimed } from "./leases.ts";
+import { applyRoomState } from "./memberships.ts";
+import { refusals, writeNotices } from "./notices.ts";
 import { columnsOf, inRooms, type Queryable, statement, toTime, type Work } from "./postgres.ts";
 import { isPassing } from "./postgres-servers.ts";
 import { sealPrompt } from "./prompts.ts";
 import { firstLaterPlaces, reorder } from "./room-order.ts";
-import { applyRoomState } from "./room-state.ts";
 
 // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
 const HANDLE = statement<{ event: EventId }>("handle_events")`
@@ -229,36 +220,6 @@ async function admitOn(
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
   await writeNotices(client, notices, receivedAt, noticeIntervalMs);
   return { result };
-}
-
-/**
- * Records what was derived for earlier questions: answers, cancellations and edits. Whatever a ciphertext means, it means it
- * once: who repeats one can neither ask, answer, edit nor cancel by it.
- * @param order events in the order in which they came
- * @returns the new delegations, edited, and what has come of the rest
- */
-export async function changeAsked(
-  on: Queryable,
-  keys: ContentKeys,
-  { delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes" | "notices">,
-  order: readonly EventId[],
-  now: number,
-  roomGateMs: number,
-) {
-  const uses = [...delegations, ...answers, ...cancels, ...edits];
-  const indices = await indexOwners(on, uses, order);
-  const isOwn = (one: (typeof uses)[number]) => isFirstUse(indices, one);
-  const own = answers.filter(isOwn);
-  const tooLate = await recordAnswers(on, keys, own, now);
-  const canceled = cancels.filter(isOwn).map(({ delegation }) => delegation);
-  const { marked, notices } = await cancelDelegations(on, "sender_canceled", canceled, now);
-  const ownEdits = edits.filter(isOwn);
-  await editQuestions(on, keys, ownEdits, now, roomGateMs);
-  return {
-    delegations: editedAtOnce(delegations, ownEdits),
-    ...{ uses, indices, canceled: marked, notices: [...tooLate, ...notices] },
-    answers: own.length - tooLate.length,
-  };
 }
 
 const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment }: NewDelegation) =>

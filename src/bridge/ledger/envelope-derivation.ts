@@ -3,14 +3,13 @@
 // Invariants: it is derived once (its state and its fence stand in the WHERE); a delegation without a capacity slot is a
 // denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
-import { changeAsked } from "./admission.ts";
 import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import { type Admission, type Admitted, NOTHING_ADMITTED } from "./admission-types.ts";
-import { countOpen } from "./capacity.ts";
+import { changeAsked } from "./cancel-or-edit.ts";
+import { countOpen, place, STAGE_OF_DENIED } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { type ClaimedIntakeEnvelope, nameOf } from "./envelopes.ts";
 import { refusals, writeNotices } from "./notices.ts";
-import { place, STAGE_OF_DENIED } from "./place-or-refuse.ts";
 import { columnsOf, inRooms, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { settlePlaces } from "./room-order.ts";

@@ -1,4 +1,4 @@
-// Ghosts, their managed devices, and how far each has read what the homeserver's transactions may have lost.
+// Ghosts, their managed devices and what waits for those, and how far each has read what transactions may have lost.
 // Invariants: a ghost's device ID is written once and changes only by a reset, which deletes the device's store in the
 // same transaction; every write about a device names it, so that it never touches a newer device; an epoch only grows;
 // a read position is moved only from the position that the caller has read.
@@ -6,7 +6,7 @@ import type { Pool } from "pg";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { type DeviceIdentity, IDENTITY } from "./crypto-stores.ts";
-import { inTransaction, statement, toTime } from "./postgres.ts";
+import { columnsOf, inTransaction, type Queryable, statement, toTime } from "./postgres.ts";
 import type { DeviceStopReason } from "./states.ts";
 
 export interface EnsuredDevice {
@@ -211,5 +211,41 @@ export function createReadPositions(pool: Pool, column: "to_device_since" | "roo
     async set(ghost: GhostMxid, since: string | null, from: string | undefined): Promise<void> {
       await write.held(pool, [ghost, since, from], `the read position of ${ghost}`);
     },
+  };
+}
+
+/**
+ * What a transaction brought for the device of a ghost, as JSON, until the process that owns its machine has it durable.
+ * What is not taken in time is no loss: the homeserver still has it, and a catchup reads it.
+ */
+export interface DeviceMail {
+  readonly ghost: GhostMxid;
+  readonly changes: string;
+}
+
+const WRITE_INBOX = statement("write_device_inbox")`
+  INSERT INTO bridge_device_inbox (ghost_mxid, changes, received_at)
+  SELECT ghost, changes, $3 FROM unnest($1::text[], $2::text[]) AS u (ghost, changes)`;
+
+const READ_INBOX = statement<DeviceMail & { readonly id: string }>("read_device_inbox")`
+  SELECT id, ghost_mxid AS ghost, changes FROM bridge_device_inbox WHERE ghost_mxid = ANY ($1) ORDER BY id LIMIT $2`;
+
+const DELETE_INBOX = statement("delete_device_inbox")`
+  DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`;
+
+export async function writeDeviceInbox(
+  on: Queryable,
+  mail: readonly DeviceMail[],
+  now: number,
+): Promise<void> {
+  if (mail.length === 0) return;
+  await WRITE_INBOX.run(on, [...columnsOf(mail, "ghost", "changes"), toTime(now)]);
+}
+
+export function createDeviceInbox(pool: Pool) {
+  return {
+    read: (ghosts: readonly GhostMxid[], limit: number) => READ_INBOX.entities(pool, [ghosts, limit]),
+
+    delete: (ids: readonly string[]) => DELETE_INBOX.run(pool, [ids]),
   };
 }

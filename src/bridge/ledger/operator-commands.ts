@@ -1,13 +1,13 @@
-// What operators see of the work that waits, and what they may do to it, while bridges run on the same database.
-// Invariants: no result holds content; an action is one transaction and asserts the state that it needs; a cancellation
+// What operators see of the work that waits, also as gauges, and what they may do to it, while bridges run on the same
+// database. Invariants: no result holds content; the gauges read what is open by its indices, and nothing of what has ended; an action is one transaction and asserts the state that it needs; a cancellation
 // is a durable intent that the holder of the lease acts on; a retry only makes due what waits, and takes no lease away.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { cancelDelegations } from "./cancellation.ts";
+import { cancelDelegations } from "./cancel-or-edit.ts";
 import { expireUnheld } from "./envelopes.ts";
 import { writeNotices } from "./notices.ts";
 import { inRooms, inTransaction, statement, toTime } from "./postgres.ts";
-import type { DelegationState, IntakeEnvelopeState } from "./states.ts";
+import type { DelegationState, IntakeEnvelopeState, OpenState } from "./states.ts";
 
 /** What a delegation or an intake envelope waits for; the help of `drawbridge delegation list` explains each. */
 export type WaitsFor =
@@ -203,3 +203,29 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
 }
 
 export type Operations = ReturnType<typeof createOperations>;
+
+/** For the gauges. */
+export interface Waiting {
+  readonly delegations: Readonly<Partial<Record<OpenState, number>>>;
+  /** Since when the oldest question, or answer to one of an agent, waits to be accepted by its agent. */
+  readonly oldestQuestionAt: number | undefined;
+  /** Encrypted events without a key: which hold their rooms, whose rooms have continued, when the oldest came. */
+  readonly envelopes: { readonly holding: number; readonly passed: number; readonly oldestAt: number | null };
+  readonly oldestAuditAt: number | undefined;
+  readonly quarantined: number;
+}
+
+const WAITING = statement<Waiting>("gauges")`
+  WITH open AS MATERIALIZED (
+    SELECT state, count(*)::int AS number, min(COALESCE(waiting_since, admitted_at)) AS oldest
+    FROM bridge_delegations WHERE terminal_at IS NULL GROUP BY state
+  )
+  SELECT COALESCE((SELECT json_object_agg(state, number) FROM open), '{}') AS delegations,
+    (SELECT min(oldest) FROM open WHERE state IN ('queued', 'dispatching')) AS "oldestQuestionAt",
+    (SELECT json_build_object('holding', count(room_seq), 'passed', count(*) - count(room_seq),
+       'oldestAt', (extract(epoch FROM min(admitted_at)) * 1000)::float8)
+     FROM bridge_encrypted_intake WHERE state = 'awaiting_key') AS envelopes,
+    (SELECT created_at FROM bridge_audit WHERE exported_at IS NULL ORDER BY id LIMIT 1) AS "oldestAuditAt",
+    (SELECT count(*)::int FROM bridge_targets WHERE ghost_mxid = ANY ($1) AND trust = 'quarantined') AS quarantined`;
+
+export const createGauges = (pool: Pool) => (ghosts: readonly GhostMxid[]) => WAITING.first(pool, [ghosts]);

@@ -6,14 +6,16 @@ import type {
   NewDelegation,
   NewIntakeEnvelope,
 } from "../../../../src/bridge/ledger/admission-types.ts";
-import { type KnownPlaces, type OpenCounts, queueShare } from "../../../../src/bridge/ledger/capacity.ts";
 import {
   indexKey,
   type KnownIndices,
+  type KnownPlaces,
+  type OpenCounts,
   type Placed,
   place,
+  queueShare,
   roomTotals,
-} from "../../../../src/bridge/ledger/place-or-refuse.ts";
+} from "../../../../src/bridge/ledger/capacity.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import { envelope, event, ghost, job, room } from "../../../support/ledger.ts";
