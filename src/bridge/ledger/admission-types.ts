@@ -9,11 +9,24 @@ import type {
   UserId,
 } from "../../domain/identifiers.ts";
 import type { BridgeConfig } from "../config.ts";
+import type { ContentKeys } from "./content-keys.ts";
 import type { DeviceMail } from "./ghosts.ts";
 import type { ClaimedDelegation } from "./leases.ts";
 import type { Attachment, Prompt } from "./prompts.ts";
 import type { RoomOrder } from "./room-order.ts";
 import type { NoticeKind, NoticeReason, SendPurpose, TerminalReason } from "./states.ts";
+
+export interface LedgerSettings {
+  readonly keys: ContentKeys;
+  /** The same notice is not repeated in a room within this time. */
+  readonly noticeIntervalMs: number;
+  /** How long the head of a room's queue that does not get on may hold its room. */
+  readonly roomGateMs: number;
+  /** Tells ghosts, and the appservice's own user, from people. */
+  readonly isGhost: (user: UserId) => boolean;
+  /** Whether ghosts take part in encrypted rooms. Otherwise such a room gets a notice. */
+  readonly servesEncryptedRooms?: boolean;
+}
 
 export type Ingress = "transaction" | "recovered";
 

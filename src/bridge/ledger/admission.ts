@@ -10,6 +10,7 @@ import {
   type Admitted,
   type ClaimSlot,
   type Derived,
+  type LedgerSettings,
   type NewDelegation,
   NOTHING_ADMITTED,
 } from "./admission-types.ts";
@@ -131,13 +132,11 @@ const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes:
 
 async function admitOn(
   client: PoolClient,
-  keys: ContentKeys,
-  noticeIntervalMs: number,
-  roomGateMs: number,
-  refuseEncryptedRooms: boolean,
+  settings: LedgerSettings,
   admission: Admission,
   slotFor: NonNullable<Admission["slotFor"]>,
 ): Promise<Work<Admitted>> {
+  const { keys } = settings;
   const time = toTime(admission.receivedAt);
   const all = admission.events.map(({ event }) => event);
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
@@ -161,7 +160,7 @@ async function admitOn(
   await recordPosted(client, posted);
   // Cancellation is first, because it locks delegations, and the later statements lock rooms.
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
-  await applyRoomState(client, roomState, receivedAt, refuseEncryptedRooms);
+  await applyRoomState(client, roomState, receivedAt, !settings.servesEncryptedRooms);
   const later = await firstLaterPlaces(client, order);
   // What retention deleted since the facts were read was inserted again, and is not new.
   const current = derivedAtOnce?.row.forgotten_before === forgottenBefore ? derivedAtOnce : undefined;
@@ -175,7 +174,7 @@ async function admitOn(
     notices: found.notices.filter(({ event, source }) => fresh.has(event ?? source)),
   };
   // Before the rooms are locked, as delegations are everywhere.
-  const done = await changeAsked(client, keys, derived, all, receivedAt, roomGateMs);
+  const done = await changeAsked(client, settings, derived, all, receivedAt);
   const asked = { delegations: done.delegations, envelopes: derived.envelopes };
   const open = await countOpen(client, row, asked, admission.capacity);
   const placed = place(asked, row, done.indices, open, admission.capacity);
@@ -218,7 +217,7 @@ async function admitOn(
   await recordIndices(client, done.uses, done.indices, receivedAt);
   if (admission.malformed.length > 0) await writeMalformed(client, admission);
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
-  await writeNotices(client, notices, receivedAt, noticeIntervalMs);
+  await writeNotices(client, notices, receivedAt, settings.noticeIntervalMs);
   return { result };
 }
 
@@ -300,14 +299,7 @@ async function writeMalformed(
   await WRITE_MALFORMED.rows(client, [transactionId, toTime(receivedAt), ...events]);
 }
 
-/** @param roomGateMs how long a head that does not get on may hold its room */
-export function createIntake(
-  pool: Pool,
-  keys: ContentKeys,
-  noticeIntervalMs: number,
-  roomGateMs: number,
-  refuseEncryptedRooms: boolean,
-) {
+export function createIntake(pool: Pool, settings: LedgerSettings) {
   const doubts = createClaimsInDoubt(pool);
   return {
     /**
@@ -325,9 +317,7 @@ export function createIntake(
         return slot;
       };
       try {
-        admitted = await inRooms(pool, roomIds, (client) =>
-          admitOn(client, keys, noticeIntervalMs, roomGateMs, refuseEncryptedRooms, admission, slotFor),
-        );
+        admitted = await inRooms(pool, roomIds, (client) => admitOn(client, settings, admission, slotFor));
       } catch (error) {
         if (claiming !== undefined && isPassing(error)) doubts.add(claiming);
         throw error;

@@ -6,10 +6,16 @@
 // neither shortens a wait before the next attempt, nor the time that a head holds its room.
 import type { EventId } from "../../domain/identifiers.ts";
 import { indexOwners } from "./admission-facts.ts";
-import type { Admission, Derived, NewDelegation, NewEdit, NewNotice } from "./admission-types.ts";
+import type {
+  Admission,
+  Derived,
+  LedgerSettings,
+  NewDelegation,
+  NewEdit,
+  NewNotice,
+} from "./admission-types.ts";
 import { recordAnswers } from "./agent-questions.ts";
 import { isFirstUse } from "./capacity.ts";
-import type { ContentKeys } from "./content-keys.ts";
 import { expireUnheld } from "./envelopes.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
 import { type Queryable, statement, toTime } from "./postgres.ts";
@@ -142,10 +148,9 @@ function editedAtOnce(
 /** Gives questions their new texts; of several edits of one question the last one counts. */
 async function editQuestions(
   on: Queryable,
-  keys: ContentKeys,
+  { keys, roomGateMs }: LedgerSettings,
   edits: readonly NewEdit[],
   now: number,
-  roomGateMs: number,
 ): Promise<void> {
   const recorded = edits.filter(({ delegation }) => delegation !== undefined);
   if (recorded.length === 0) return;
@@ -170,21 +175,20 @@ async function editQuestions(
  */
 export async function changeAsked(
   on: Queryable,
-  keys: ContentKeys,
+  settings: LedgerSettings,
   { delegations, answers, cancels, edits = [] }: Omit<Derived, "envelopes" | "notices">,
   order: readonly EventId[],
   now: number,
-  roomGateMs: number,
 ) {
   const uses = [...delegations, ...answers, ...cancels, ...edits];
   const indices = await indexOwners(on, uses, order);
   const isOwn = (one: (typeof uses)[number]) => isFirstUse(indices, one);
   const own = answers.filter(isOwn);
-  const tooLate = await recordAnswers(on, keys, own, now);
+  const tooLate = await recordAnswers(on, settings.keys, own, now);
   const canceled = cancels.filter(isOwn).map(({ delegation }) => delegation);
   const { marked, notices } = await cancelDelegations(on, "sender_canceled", canceled, now);
   const ownEdits = edits.filter(isOwn);
-  await editQuestions(on, keys, ownEdits, now, roomGateMs);
+  await editQuestions(on, settings, ownEdits, now);
   return {
     delegations: editedAtOnce(delegations, ownEdits),
     ...{ uses, indices, canceled: marked, notices: [...tooLate, ...notices] },

@@ -4,10 +4,9 @@
 // denied row; without delegations its place becomes void.
 import type { Pool, PoolClient } from "pg";
 import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
-import { type Admission, type Admitted, NOTHING_ADMITTED } from "./admission-types.ts";
+import { type Admission, type Admitted, type LedgerSettings, NOTHING_ADMITTED } from "./admission-types.ts";
 import { changeAsked } from "./cancel-or-edit.ts";
 import { countOpen, place, STAGE_OF_DENIED } from "./capacity.ts";
-import type { ContentKeys } from "./content-keys.ts";
 import { type ClaimedIntakeEnvelope, nameOf } from "./envelopes.ts";
 import { refusals, writeNotices } from "./notices.ts";
 import { columnsOf, inRooms, statement, toTime, type Work } from "./postgres.ts";
@@ -73,13 +72,12 @@ export type Derivation = Pick<Admission, "about" | "derive" | "capacity">;
 
 async function deriveOn(
   client: PoolClient,
-  keys: ContentKeys,
-  roomGateMs: number,
+  settings: LedgerSettings,
   envelope: ClaimedIntakeEnvelope,
   { about, derive, capacity }: Derivation,
   now: number,
-  noticeIntervalMs: number,
 ): Promise<Work<Admitted>> {
+  const { keys, noticeIntervalMs } = settings;
   const { event, fence } = envelope;
   const held = [event, fence];
   const own = await PLACE_OF.held(client, held, nameOf(envelope));
@@ -95,7 +93,7 @@ async function deriveOn(
       (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
     ),
   };
-  const done = await changeAsked(client, keys, given, [event], now, roomGateMs);
+  const done = await changeAsked(client, settings, given, [event], now);
   const { delegations, indices } = done;
   const arrived = { delegations, envelopes: [] };
   const open = await countOpen(client, row, arrived, capacity);
@@ -133,17 +131,10 @@ async function deriveOn(
   };
 }
 
-export function createEnvelopeDerivation(
-  pool: Pool,
-  keys: ContentKeys,
-  roomGateMs: number,
-  noticeIntervalMs: number,
-) {
+export function createEnvelopeDerivation(pool: Pool, settings: LedgerSettings) {
   return {
     /** @throws DrawbridgeError `lease_lost` */
     derive: (envelope: ClaimedIntakeEnvelope, derivation: Derivation, now: number): Promise<Admitted> =>
-      inRooms(pool, [envelope.room], (client) =>
-        deriveOn(client, keys, roomGateMs, envelope, derivation, now, noticeIntervalMs),
-      ),
+      inRooms(pool, [envelope.room], (client) => deriveOn(client, settings, envelope, derivation, now)),
   };
 }

@@ -4,8 +4,8 @@
 // holder carries the fence in its WHERE, and rejects with DrawbridgeError `lease_lost` when it touches no row: the
 // caller drops its work; times are milliseconds since the Unix epoch, passed in by the caller.
 import type { Pool } from "pg";
-import type { UserId } from "../../domain/identifiers.ts";
 import { createIntake } from "./admission.ts";
+import type { LedgerSettings } from "./admission-types.ts";
 import { createQuestions } from "./agent-questions.ts";
 import { createAuditOutbox } from "./audit-outbox.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -23,23 +23,11 @@ import { createRetention } from "./retention.ts";
 import { createReports, createStatuses } from "./status-messages.ts";
 import { createTargets } from "./target-trust.ts";
 
-export interface LedgerOptions {
-  /** The same notice is not repeated in a room within this time. */
-  readonly noticeIntervalMs: number;
-  /** How long the head of a room's queue that does not get on may hold its room. */
-  readonly roomGateMs: number;
-  readonly isGhost: (user: UserId) => boolean;
-  /** Whether ghosts take part in encrypted rooms. Otherwise such a room gets a notice. False by default. */
-  readonly servesEncryptedRooms?: boolean;
-}
-
-export function createLedger(
-  pool: Pool,
-  keys: ContentKeys,
-  { noticeIntervalMs, roomGateMs, isGhost, servesEncryptedRooms = false }: LedgerOptions,
-) {
+export function createLedger(pool: Pool, keys: ContentKeys, options: Omit<LedgerSettings, "keys">) {
+  const { noticeIntervalMs, roomGateMs } = options;
+  const settings = { ...options, keys };
   return {
-    intake: createIntake(pool, keys, noticeIntervalMs, roomGateMs, !servesEncryptedRooms),
+    intake: createIntake(pool, settings),
     delegations: {
       ...createLeases(pool, keys, roomGateMs),
       ...createTransitions(pool, noticeIntervalMs),
@@ -49,11 +37,11 @@ export function createLedger(
     },
     envelopes: {
       ...createIntakeEnvelopes(pool, roomGateMs, noticeIntervalMs),
-      ...createEnvelopeDerivation(pool, keys, roomGateMs, noticeIntervalMs),
+      ...createEnvelopeDerivation(pool, settings),
     },
     notices: createNotices(pool),
     statuses: createStatuses(pool, keys),
-    memberships: createMemberships(pool, isGhost, !servesEncryptedRooms),
+    memberships: createMemberships(pool, settings),
     ghosts: createGhosts(pool),
     toDevicePositions: createReadPositions(pool, "to_device_since"),
     roomPositions: createReadPositions(pool, "rooms_since"),

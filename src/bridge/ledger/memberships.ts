@@ -4,7 +4,7 @@
 // happened, so that a ghost's leave, or a change in a room of few people, leads to a task, never to an action.
 import type { Pool } from "pg";
 import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
-import type { RoomStateEvent } from "./admission-types.ts";
+import type { LedgerSettings, RoomStateEvent } from "./admission-types.ts";
 import { encryptedRoomMarker } from "./notices.ts";
 import {
   type ClaimRequest,
@@ -98,15 +98,7 @@ export async function joinedGhosts(
 const ROOM_ENCRYPTED = statement<{ encrypted: boolean }>("is_room_encrypted")`
   SELECT EXISTS (SELECT FROM bridge_rooms WHERE room_id = $1 AND encrypted) AS encrypted`;
 
-/**
- * @param isGhost tells ghosts, and the appservice's own user, from people
- * @param refuseEncryptedRooms whether a room that turns out to be encrypted gets the notice that it is refused
- */
-export function createMemberships(
-  pool: Pool,
-  isGhost: (user: UserId) => boolean,
-  refuseEncryptedRooms: boolean,
-) {
+export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = false }: LedgerSettings) {
   const recordAt = (write: Statement) => (membership: ClaimedMembership, time: number) =>
     write.run(pool, [...mine(membership), toTime(time)]);
   return {
@@ -142,7 +134,7 @@ export function createMemberships(
         toTime(now),
         marker,
         noticeTransactionId(marker),
-        refuseEncryptedRooms,
+        !servesEncryptedRooms,
       ]);
     },
 
