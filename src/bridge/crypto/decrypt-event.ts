@@ -1,6 +1,6 @@
-// Decrypts one event with a ghost's machine, and applies the policy on senders' devices to the device as it is known now.
-// Invariants: no text of the library's errors is passed on; an unknown device proves nothing about its owner, so its
-// event counts as not decrypted yet.
+// Decrypts one event with a ghost's machine, and applies the policy on senders' devices to the device as it is known now;
+// keeps why senders withhold keys. Invariants: no text of the library's errors is passed on; an unknown device proves
+// nothing about its owner, so its event counts as not decrypted yet.
 import {
   type DecryptedRoomEvent,
   DecryptionErrorCode,
@@ -19,8 +19,8 @@ import { sha256 } from "../../domain/digest.ts";
 import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { BridgeConfig } from "../config.ts";
+import type { DeviceChanges } from "../matrix/device-changes.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
-import type { WithheldCodes } from "./withheld-codes.ts";
 
 /** A whole `m.room.encrypted` event with a Megolm ciphertext, as the homeserver gave it. */
 export interface EncryptedRoomEvent {
@@ -213,5 +213,38 @@ export class SenderDevices {
   /** The homeserver has answered a device query: a device that was known may be gone. */
   changed(): void {
     this.#known.clear();
+  }
+}
+
+const CODES_MAX = 10_000;
+const CODE_LENGTH_MAX = 100;
+const ID_LENGTH_MAX = 255;
+
+export const isId = (value: unknown): value is string =>
+  typeof value === "string" && value.length <= ID_LENGTH_MAX;
+
+const isWithheld = ({ type }: DeviceChanges["toDevice"][number]) => type === "m.room_key.withheld";
+const nameOf = (sender: unknown, room: unknown, session: unknown) => JSON.stringify([sender, room, session]);
+
+/**
+ * Why senders withhold keys ("m.room_key.withheld"). The library would store codes of any length, without their senders;
+ * here one counts for events of its sender alone, because everybody in a room sees the others' session IDs.
+ */
+export class WithheldCodes {
+  readonly #codes = new LRUCache<string, string>({ max: CODES_MAX });
+
+  takeFrom(messages: DeviceChanges["toDevice"]): DeviceChanges["toDevice"] {
+    const [withheld, others] = [messages.filter(isWithheld), messages.filter((one) => !isWithheld(one))];
+    for (const { sender, content } of withheld) {
+      const { room_id, session_id, code } = membersOf(content);
+      if (!isId(room_id) || !isId(session_id)) continue;
+      if (typeof code !== "string" || code.length > CODE_LENGTH_MAX) continue;
+      this.#codes.set(nameOf(sender, room_id, session_id), code);
+    }
+    return others;
+  }
+
+  codeOf(event: { readonly sender: string; readonly room: string }, session: string): string | undefined {
+    return this.#codes.get(nameOf(event.sender, event.room, session));
   }
 }

@@ -14,9 +14,9 @@ import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, ok, retry } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
+import { createKeyDeliveryCheck, type KeyDeliveryState } from "./device-checks.ts";
 import { encryptForRoom, encryptionOf, shareWithRoom } from "./encrypt-for-room.ts";
 import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
-import { createKeyDeliveryCheck, type KeyDeliveryState } from "./key-delivery-check.ts";
 import type { Machines } from "./machines.ts";
 
 const CHECK_INTERVAL_MS = 5_000;

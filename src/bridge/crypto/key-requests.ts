@@ -6,10 +6,9 @@ import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
-import type { EncryptedRoomEvent } from "./decrypt-event.ts";
+import { type EncryptedRoomEvent, isId } from "./decrypt-event.ts";
 import type { DeviceStatus } from "./ghost-device.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
-import { isId } from "./withheld-codes.ts";
 
 /** No more ghosts of one room send a request: the key is shared with all of them, or lost for all. */
 const GHOSTS_MAX = 3;

@@ -64,7 +64,7 @@ async function answer(message: ToThread): Promise<FromThread> {
   switch (message.do) {
     case "open": {
       await shut(message.store.ghost);
-      const machine = await GhostMachine.open(message.store, { ...stores, policy });
+      const machine = await GhostMachine.open(message.store, policy, stores);
       machines.set(message.store.ghost, machine);
       return { id, result: machine.identity };
     }

@@ -1,7 +1,6 @@
-// One ghost's OlmMachine over its durable store.
-// Invariants: room keys of answers go only to devices whose questions the policy believes, and an event for all devices
-// shares no session with an answer; calls run one after the other, and what one changed is committed in one statement
-// before it resolves; a machine whose changes could not be committed is ahead of its store and answers nothing more.
+// One ghost's OlmMachine over its durable store. Invariants: room keys of answers go only to devices whose questions the
+// policy believes, and an event for all devices shares no session with an answer; calls run one after the other, and what
+// one changed is committed before it resolves; a machine that could not commit is ahead of its store, and answers no more.
 import { isDeepStrictEqual } from "node:util";
 import {
   CollectStrategy,
@@ -14,10 +13,10 @@ import {
   StoreHandle,
 } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { RoomId, UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { Serial } from "../../runtime/concurrency.ts";
-import type { DeviceIdentity, StoreLayout } from "../ledger/crypto-stores.ts";
+import type { CryptoStoreRow, DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { OutgoingRequest } from "../matrix/device-api.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import {
@@ -27,6 +26,7 @@ import {
   type EncryptedRoomEvent,
   hasComparedIdentity,
   SenderDevices,
+  WithheldCodes,
 } from "./decrypt-event.ts";
 import { sameFirstPart } from "./idb-keys.ts";
 import { type DatabaseLayout, mounted, StoredDatabases } from "./indexeddb.ts";
@@ -40,25 +40,16 @@ import {
   toRequests,
 } from "./olm-machine-adapter.ts";
 import { StoreRecords, type StoreRecordsDependencies } from "./store-records.ts";
-import { WithheldCodes } from "./withheld-codes.ts";
+import type { StoreHolder } from "./store-writer.ts";
 
-export interface ClaimedStore {
-  readonly ghost: GhostMxid;
-  readonly deviceId: string;
+export interface ClaimedStore extends StoreHolder, Omit<CryptoStoreRow, "sealedKey"> {
   readonly key: Uint8Array;
-  readonly fence: string;
-  readonly layout: StoreLayout;
-  readonly identity: DeviceIdentity | undefined;
 }
 
 export interface RoomEncryption {
   readonly rotationMessages: number;
   readonly rotationMs: number;
   readonly forAllDevices: boolean;
-}
-
-export interface MachineDependencies extends StoreRecordsDependencies {
-  readonly policy: DeviceTrustPolicy;
 }
 
 interface Shared {
@@ -115,8 +106,13 @@ export class GhostMachine {
     this.#policy = policy;
   }
 
-  static async open(store: ClaimedStore, deps: MachineDependencies): Promise<GhostMachine> {
-    const records = new StoreRecords({ ghost: store.ghost, fence: store.fence }, deps);
+  /** Opens the machine of a store, and makes what that changed durable, which finishes a new store. */
+  static async open(
+    store: ClaimedStore,
+    policy: DeviceTrustPolicy,
+    deps: StoreRecordsDependencies,
+  ): Promise<GhostMachine> {
+    const records = new StoreRecords(store, deps);
     const databases = new StoredDatabases(records, store.layout as readonly DatabaseLayout[]);
     mounted.set(records.name, databases);
     try {
@@ -125,9 +121,10 @@ export class GhostMachine {
       machine.roomKeyRequestsEnabled = false;
       // Whoever has left a room would be given again what was shared with it.
       machine.roomKeyForwardingEnabled = false;
-      const opened = new GhostMachine(machine, store, databases, deps.policy);
-      await opened.#commitOpening();
-      return opened;
+      const layout = databases.layout();
+      const isUnchanged = store.identity !== undefined && isDeepStrictEqual(layout, store.layout);
+      await (isUnchanged ? records.commit() : records.layOut(layout, identityOf(machine)));
+      return new GhostMachine(machine, store, databases, policy);
     } catch (error) {
       mounted.delete(records.name);
       throw error;
@@ -148,15 +145,6 @@ export class GhostMachine {
       // The library's error is a text that may hold parts of the store.
     }
     throw new ForeignStore();
-  }
-
-  /** Makes what opening changed durable, which finishes a new store. */
-  #commitOpening(): Promise<void> {
-    const { identity, layout } = this.#store;
-    const now = this.#databases.layout();
-    const isUnchanged = identity !== undefined && isDeepStrictEqual(now, layout);
-    const { records } = this.#databases;
-    return isUnchanged ? records.commit() : records.layOut(now, this.identity);
   }
 
   /** Runs one call after those before it; resolves when what it changed is durable. */
@@ -265,10 +253,8 @@ export class GhostMachine {
     });
   }
 
-  /**
-   * Deletes the sessions of a room that the ghost has left. The library has no call for this: the room's part of their
-   * keys, a keyed hash, is learned from the keys that the library asks for when it looks for a session of that room.
-   */
+  // The library has no call for this: the room's part of the records' keys, a keyed hash, is learned from the keys that
+  // the library asks for when it looks for a session of that room.
   forgetRoom(room: RoomId): Promise<void> {
     return this.#run(async (machine) => {
       const { records } = this.#databases;

@@ -58,14 +58,13 @@ interface Entry {
   opening: Promise<unknown> | undefined;
 }
 
-const unavailable = (ghost: GhostMxid, cause?: unknown) =>
-  new DrawbridgeError("device_unavailable", `the device of ${ghost} cannot be used now`, {
-    hint: "Usually nothing: it is opened again by itself. `drawbridge ghost device status` says why it is not.",
-    ...(cause === undefined ? {} : { cause }),
-  });
-
-const asUnavailable = (ghost: GhostMxid, error: unknown) =>
-  error instanceof DrawbridgeError ? error : unavailable(ghost, error);
+function unavailable(ghost: GhostMxid, cause?: unknown): DrawbridgeError {
+  if (cause instanceof DrawbridgeError) return cause;
+  const hint =
+    "Usually nothing: it is opened again by itself. `drawbridge ghost device status` says why it is not.";
+  const problem = `the device of ${ghost} cannot be used now`;
+  return new DrawbridgeError("device_unavailable", problem, { hint, cause });
+}
 
 type Forwarded<Call extends MachineCall> = (
   ghost: GhostMxid,
@@ -110,13 +109,11 @@ export class Machines {
     const claim = await this.#claim(ghost, deviceId, mode);
     if (claim.kind !== "claimed") return claim;
     const thread = this.#leastUsed();
-    const opening = thread.ask({ do: "open", store: claim.store }) as Promise<DeviceIdentity>;
-    const entry: Entry = { ghost, deviceId, thread, opening };
+    const entry: Entry = { ghost, deviceId, thread, opening: undefined };
     this.#entries.set(ghost, entry);
     try {
-      const identity = await opening;
-      if (entry.opening === opening) entry.opening = undefined;
-      return { kind: "opened", identity };
+      const opening = thread.ask({ do: "open", store: claim.store }) as Promise<DeviceIdentity>;
+      return { kind: "opened", identity: await this.#opens(entry, opening) };
     } catch (error) {
       if (this.#entries.get(ghost) === entry) this.#entries.delete(ghost);
       if (error instanceof ThreadRefusal && error.kind === "foreign") return { kind: "foreign" };
@@ -158,15 +155,15 @@ export class Machines {
   }
 
   #reopen(entry: Entry): void {
-    const opening = this.#openAgain(entry);
+    void this.#opens(entry, this.#openAgain(entry)).catch(() => undefined);
+  }
+
+  /** Callers wait while an entry is being opened, and get the rejection. */
+  async #opens<Result>(entry: Entry, opening: Promise<Result>): Promise<Result> {
     entry.opening = opening;
-    opening.then(
-      () => {
-        if (entry.opening === opening) entry.opening = undefined;
-      },
-      // Callers that wait get the rejection.
-      () => undefined,
-    );
+    const result = await opening;
+    if (entry.opening === opening) entry.opening = undefined;
+    return result;
   }
 
   async #openAgain(entry: Entry): Promise<void> {
@@ -185,8 +182,8 @@ export class Machines {
         this.#giveUp(entry, claim.kind === "foreign" ? "foreign" : "no_store");
       } catch (error) {
         if (error instanceof ThreadEnded) panics += 1;
-        if (error instanceof ThreadRefusal && error.kind === "foreign") this.#giveUp(entry, "foreign");
-        if (error instanceof ThreadRefusal && error.kind === "fence_lost") this.#giveUp(entry, "fence_lost");
+        const kind = error instanceof ThreadRefusal ? error.kind : undefined;
+        if (kind === "foreign" || kind === "fence_lost") this.#giveUp(entry, kind);
         if (panics === PANICS_AT_OPENING_MAX) this.#giveUp(entry, "panic");
       }
       if (this.#entries.get(ghost) !== entry) throw unavailable(ghost);
@@ -212,7 +209,7 @@ export class Machines {
   #forward<Call extends MachineCall>(call: Call): Forwarded<Call> {
     return (ghost, ...args) =>
       this.#ask(ghost, call, args).catch((error: unknown) => {
-        throw asUnavailable(ghost, error);
+        throw unavailable(ghost, error);
       }) as ReturnType<MachineCalls[Call]>;
   }
 
@@ -220,7 +217,7 @@ export class Machines {
     try {
       return await this.#receiveOnce(ghost, changes);
     } catch (error) {
-      if (!(error instanceof ThreadEnded)) throw asUnavailable(ghost, error);
+      if (!(error instanceof ThreadEnded)) throw unavailable(ghost, error);
     }
     return this.#receiveOneByOne(ghost, changes);
   }

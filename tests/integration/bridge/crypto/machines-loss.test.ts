@@ -217,7 +217,7 @@ describe("machines and their stores under failure", () => {
         cache: createRecordCache(),
         clock,
       };
-      return GhostMachine.open(claim.store, { ...stores, policy });
+      return GhostMachine.open(claim.store, policy, stores);
     };
     const nothing = {
       changedUsers: [],

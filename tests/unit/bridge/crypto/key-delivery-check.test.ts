@@ -1,12 +1,12 @@
 // Whether keys come with transactions: what is concluded from a message that a ghost sends itself.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { deviceReadiness } from "../../../../src/bridge/crypto/device-checks.ts";
-import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
 import {
   createKeyDeliveryCheck,
+  deviceReadiness,
   type KeyDelivery,
-} from "../../../../src/bridge/crypto/key-delivery-check.ts";
+} from "../../../../src/bridge/crypto/device-checks.ts";
+import type { DeviceStatus } from "../../../../src/bridge/crypto/ghost-device.ts";
 import type { DeviceChanges } from "../../../../src/bridge/matrix/device-changes.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { WithheldCodes } from "../../../../src/bridge/crypto/withheld-codes.ts";
+import { WithheldCodes } from "../../../../src/bridge/crypto/decrypt-event.ts";
 
 const event = { sender: "@alice:a.test", room: "!r" };
 const withheld = (content: object, sender = event.sender) => ({
