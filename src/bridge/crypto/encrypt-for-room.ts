@@ -1,9 +1,8 @@
-// Encrypts an event for its room (Matrix client-server API, "m.room.encryption" and "m.megolm.v1.aes-sha2").
-// Invariants: the room's encryption and members are read before each event, so that who has left gets no key of it; where
+// Encrypts an event for its room (Matrix client-server API, "m.room.encryption" and "m.megolm.v1.aes-sha2"). Invariants: the room's encryption and members are read before each event, so that who has left gets no key of it; where
 // they cannot be read, or contradict what is known, nothing is returned; plain text is sent only in a room that never was
 // encrypted; a relation to other events stays outside the ciphertext, where it can be found again.
 import { z } from "zod";
-import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { RoomId, UserId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { DONE, type Outcome, ok, refused } from "../matrix/request-result.ts";
@@ -23,88 +22,68 @@ const EncryptionState = z.object({
   rotation_period_ms: z.int().positive().optional().catch(undefined),
 });
 
-export interface EncryptionDependencies {
-  readonly homeserver: Pick<Homeserver, "stateEvent" | "joinedMembers">;
-  readonly machines: Pick<Machines, "missingSessions" | "shareRoomKey" | "encrypt">;
-  readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
-}
-
 type Rotation = Pick<RoomEncryption, "rotationMessages" | "rotationMs">;
 
 /** Encryption cannot be switched off; nothing is sent into a room that seems to have done so. */
 const GONE = refused(400, "DRAWBRIDGE_ENCRYPTION_GONE");
 
-export async function encryptionOf(
-  { homeserver, ledger }: Pick<EncryptionDependencies, "homeserver" | "ledger">,
-  actor: GhostActor,
-  room: RoomId,
-): Promise<Outcome<Rotation | undefined>> {
-  const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
-  if (state.kind !== "ok") return state;
-  if (state.value === undefined) return (await ledger.isRoomEncrypted(room)) ? GONE : DONE;
-  const parsed = EncryptionState.safeParse(state.value);
-  if (!parsed.success) return refused(400, "DRAWBRIDGE_UNKNOWN_ALGORITHM");
-  const { rotation_period_msgs, rotation_period_ms } = parsed.data;
-  return ok({
-    rotationMessages: Math.min(rotation_period_msgs ?? ROTATION_MESSAGES, ROTATION_MESSAGES_MAX),
-    rotationMs: Math.min(rotation_period_ms ?? ROTATION_MS, ROTATION_MS_MAX),
-  });
-}
+export function createRoomEncryption(
+  homeserver: Pick<Homeserver, "stateEvent" | "joinedMembers">,
+  machines: Pick<Machines, "missingSessions" | "shareRoomKey" | "encrypt">,
+  ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> },
+) {
+  async function encryptionOf(actor: GhostActor, room: RoomId): Promise<Outcome<Rotation | undefined>> {
+    const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
+    if (state.kind !== "ok") return state;
+    if (state.value === undefined) return (await ledger.isRoomEncrypted(room)) ? GONE : DONE;
+    const parsed = EncryptionState.safeParse(state.value);
+    if (!parsed.success) return refused(400, "DRAWBRIDGE_UNKNOWN_ALGORITHM");
+    const { rotation_period_msgs, rotation_period_ms } = parsed.data;
+    return ok({
+      rotationMessages: Math.min(rotation_period_msgs ?? ROTATION_MESSAGES, ROTATION_MESSAGES_MAX),
+      rotationMs: Math.min(rotation_period_ms ?? ROTATION_MS, ROTATION_MS_MAX),
+    });
+  }
 
-export async function shareWithRoom(
-  deps: EncryptionDependencies,
-  device: GhostDevice,
-  actor: GhostActor,
-  room: RoomId,
-  forAllDevices: boolean,
-): Promise<Outcome<undefined>> {
-  const { homeserver, machines } = deps;
-  const [encryption, members] = await Promise.all([
-    encryptionOf(deps, actor, room),
-    homeserver.joinedMembers(actor, room),
-  ]);
-  if (encryption.kind !== "ok") return encryption;
-  if (encryption.value === undefined) return GONE;
-  if (members.kind !== "ok") return members;
-  const settings = { ...encryption.value, forAllDevices };
+  async function prepare(device: GhostDevice, members: readonly UserId[]): Promise<Outcome<undefined>> {
+    await device.track(members);
+    const queried = await device.requests.drive();
+    if (queried.kind === "retry") return queried;
+    const claimed = await device.requests.alone(() => machines.missingSessions(device.ghost, members));
+    return claimed.kind === "retry" ? claimed : DONE;
+  }
 
-  const { made } = device.requests;
-  const ready = await prepare(machines, device, actor.ghost, members.value);
-  if (ready.kind !== "ok") return ready;
-  // The queries to other servers take time; members that left meanwhile get no key.
-  const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
-  if (present.kind !== "ok") return present;
-  const requests = await machines.shareRoomKey(actor.ghost, room, present.value, settings);
-  if (requests.length === 0) return DONE;
-  const raised = await device.raiseEpoch();
-  return raised.kind === "ok" ? device.requests.alone(async () => requests) : raised;
-}
+  async function share(device: GhostDevice, actor: GhostActor, room: RoomId, forAllDevices: boolean) {
+    const [encryption, members] = await Promise.all([
+      encryptionOf(actor, room),
+      homeserver.joinedMembers(actor, room),
+    ]);
+    if (encryption.kind !== "ok") return encryption;
+    if (encryption.value === undefined) return GONE;
+    if (members.kind !== "ok") return members;
+    const settings = { ...encryption.value, forAllDevices };
 
-/** Encrypts one event. Call it for one event of a room at a time: each uses the shared session up. */
-export async function encryptForRoom(
-  deps: EncryptionDependencies,
-  device: GhostDevice,
-  actor: GhostActor,
-  room: RoomId,
-  event: EventContent,
-): Promise<Outcome<EventContent>> {
-  const shared = await shareWithRoom(deps, device, actor, room, event.forAllDevices === true);
-  if (shared.kind !== "ok") return shared;
-  const content = await deps.machines.encrypt(actor.ghost, room, event.eventType, event.content);
-  const relation = event.content["m.relates_to"];
-  const outside = { ...content, ...(relation !== undefined && { "m.relates_to": relation }) };
-  return ok({ eventType: "m.room.encrypted", content: outside });
-}
+    const { made } = device.requests;
+    const ready = await prepare(device, members.value);
+    if (ready.kind !== "ok") return ready;
+    // The queries to other servers take time; members that left meanwhile get no key.
+    const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
+    if (present.kind !== "ok") return present;
+    const requests = await machines.shareRoomKey(actor.ghost, room, present.value, settings);
+    if (requests.length === 0) return DONE;
+    const raised = await device.raiseEpoch();
+    return raised.kind === "ok" ? device.requests.alone(async () => requests) : raised;
+  }
 
-async function prepare(
-  machines: EncryptionDependencies["machines"],
-  device: GhostDevice,
-  ghost: GhostMxid,
-  members: readonly UserId[],
-): Promise<Outcome<undefined>> {
-  await device.track(members);
-  const queried = await device.requests.drive();
-  if (queried.kind === "retry") return queried;
-  const claimed = await device.requests.alone(() => machines.missingSessions(ghost, members));
-  return claimed.kind === "retry" ? claimed : DONE;
+  /** Encrypts one event. Call it for one event of a room at a time: each uses the shared session up. */
+  async function encrypt(device: GhostDevice, actor: GhostActor, room: RoomId, event: EventContent) {
+    const shared = await share(device, actor, room, event.forAllDevices === true);
+    if (shared.kind !== "ok") return shared;
+    const content = await machines.encrypt(actor.ghost, room, event.eventType, event.content);
+    const relation = event.content["m.relates_to"];
+    const outside = { ...content, ...(relation !== undefined && { "m.relates_to": relation }) };
+    return ok({ eventType: "m.room.encrypted", content: outside });
+  }
+
+  return { encryptionOf, share, encrypt };
 }

@@ -15,7 +15,7 @@ import { type Outcome, ok, retry } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send-once.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
 import { createKeyDeliveryCheck, type KeyDeliveryState } from "./device-checks.ts";
-import { encryptForRoom, encryptionOf, shareWithRoom } from "./encrypt-for-room.ts";
+import { createRoomEncryption } from "./encrypt-for-room.ts";
 import { type DeviceStatus, GhostDevice, type GhostDeviceDependencies } from "./ghost-device.ts";
 import type { Machines } from "./machines.ts";
 
@@ -44,11 +44,13 @@ export class GhostDevices {
   readonly #encrypting = new KeyedSerial<string>();
   readonly #loop: WorkLoop;
   readonly #delivery: ReturnType<typeof createKeyDeliveryCheck>;
+  readonly #encryption: ReturnType<typeof createRoomEncryption>;
 
   constructor(deps: GhostDevicesDependencies) {
     this.#deps = deps;
     this.#machines = deps.machines((ghost) => this.#devices.get(ghost)?.lost());
     this.#deviceDeps = { ...deps, machines: this.#machines, api: deps.homeserver.devices };
+    this.#encryption = createRoomEncryption(deps.homeserver, this.#machines, deps.ledger.memberships);
     this.#delivery = createKeyDeliveryCheck({
       ...deps,
       send: (ghost, type, content) => {
@@ -178,10 +180,8 @@ export class GhostDevices {
   }
 
   async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
-    const { memberships } = this.#deps.ledger;
-    const parts = this.#encryption;
-    if (!(await memberships.isRoomEncrypted(room))) {
-      const encryption = await encryptionOf(parts, actor, room);
+    if (!(await this.#deps.ledger.memberships.isRoomEncrypted(room))) {
+      const encryption = await this.#encryption.encryptionOf(actor, room);
       if (encryption.kind !== "ok") return encryption;
       if (encryption.value === undefined) return ok(event);
     }
@@ -190,7 +190,7 @@ export class GhostDevices {
     if (ready.kind === "refused") return retry("ghost_refused", undefined, ready.errcode);
     const device = this.#of(actor.ghost);
     device.roomsBegun.add(room);
-    return this.#alone(actor, room, () => encryptForRoom(parts, device, actor, room, event));
+    return this.#alone(actor, room, () => this.#encryption.encrypt(device, actor, room, event));
   }
 
   /** Begins the session for the next answer in a room, so that its key is on its way while the question is still read. */
@@ -200,13 +200,7 @@ export class GhostDevices {
     device.roomsBegun.add(room);
     const actor = await device.ensure();
     if (actor.kind !== "ok") return;
-    const share = () => shareWithRoom(this.#encryption, device, actor.value, room, false);
-    await this.#alone(actor.value, room, share);
-  }
-
-  get #encryption() {
-    const { homeserver, ledger } = this.#deps;
-    return { homeserver, ledger: ledger.memberships, machines: this.#machines };
+    await this.#alone(actor.value, room, () => this.#encryption.share(device, actor.value, room, false));
   }
 
   #alone<T>(actor: GhostActor, room: RoomId, work: () => Promise<Outcome<T>>): Promise<Outcome<T>> {

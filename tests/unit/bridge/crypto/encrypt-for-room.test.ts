@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { encryptForRoom, encryptionOf } from "../../../../src/bridge/crypto/encrypt-for-room.ts";
+import { createRoomEncryption } from "../../../../src/bridge/crypto/encrypt-for-room.ts";
 import { type Outcome, retry } from "../../../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 import { ACTOR, openDevice } from "../../../support/fake-devices.ts";
@@ -13,15 +13,19 @@ const ok = <T>(value: T): Outcome<T> => ({ kind: "ok", value });
 
 type State = Outcome<Readonly<Record<string, unknown>> | undefined>;
 
-const asked = (state: State, known = false) =>
-  encryptionOf(
-    {
-      homeserver: { stateEvent: async () => state, joinedMembers: async () => ok([]) },
-      ledger: { isRoomEncrypted: async () => known },
-    },
-    ACTOR,
-    ROOM,
-  );
+const MACHINES = {
+  missingSessions: async () => [],
+  shareRoomKey: async () => [],
+  encrypt: async () => ({ ciphertext: "sealed" }),
+};
+
+const asked = (state: State, known = false) => {
+  const homeserver = { stateEvent: async () => state, joinedMembers: async () => ok([]) };
+  const rooms = createRoomEncryption(homeserver, MACHINES, { isRoomEncrypted: async () => known });
+  return rooms.encryptionOf(ACTOR, ROOM);
+};
+
+const KNOWN = { isRoomEncrypted: async () => true };
 
 /** The state of an encrypted room. */
 const ENCRYPTED: State = ok({ algorithm: "m.megolm.v1.aes-sha2" });
@@ -53,7 +57,7 @@ describe("encrypting for a room", () => {
     assert.equal((await asked(retry("network"))).kind, "retry");
   });
 
-  it("encryptForRoom returns no event when the room cannot be read or the key cannot be shared [ENC-7]", async () => {
+  it("no event is returned when the room cannot be read or the key cannot be shared [ENC-7]", async () => {
     const outcome = <T>(value: T) =>
       fc.constantFrom<Outcome<T>>(ok(value), retry("network"), {
         kind: "refused",
@@ -91,12 +95,8 @@ describe("encrypting for a room", () => {
             submitted.push(kind);
             return answer;
           });
-          const sealed = await encryptForRoom(
-            {
-              homeserver: { stateEvent: async () => state, joinedMembers: async () => members },
-              machines,
-              ledger: { isRoomEncrypted: async () => true },
-            },
+          const homeserver = { stateEvent: async () => state, joinedMembers: async () => members };
+          const sealed = await createRoomEncryption(homeserver, machines, KNOWN).encrypt(
             device,
             ACTOR,
             ROOM,
@@ -124,13 +124,7 @@ describe("encrypting for a room", () => {
 
   it("the members are read once when there was nothing to query [ENC-7]", async () => {
     let reads = 0;
-    const machines = {
-      outgoing: async () => [],
-      track: async () => {},
-      missingSessions: async () => [],
-      shareRoomKey: async () => [],
-      encrypt: async () => ({ ciphertext: "sealed" }),
-    };
+    const machines = { ...MACHINES, outgoing: async () => [], track: async () => {} };
     const device = await openDevice(machines, async () => ok("{}"));
     const homeserver = {
       stateEvent: async () => ENCRYPTED,
@@ -139,8 +133,7 @@ describe("encrypting for a room", () => {
         return ok(["@alice:a.test" as UserId]);
       },
     };
-    const deps = { homeserver, machines, ledger: { isRoomEncrypted: async () => true } };
-    const sealed = await encryptForRoom(deps, device, ACTOR, ROOM, {
+    const sealed = await createRoomEncryption(homeserver, machines, KNOWN).encrypt(device, ACTOR, ROOM, {
       eventType: "m.room.message",
       content: { body: "secret" },
     });
@@ -167,20 +160,14 @@ describe("encrypting for a room", () => {
       members = [alice];
       return ok("{}");
     });
-    const sealed = await encryptForRoom(
-      {
-        homeserver: {
-          stateEvent: async () => ENCRYPTED,
-          joinedMembers: async () => ok(members as UserId[]),
-        },
-        machines,
-        ledger: { isRoomEncrypted: async () => true },
-      },
-      device,
-      ACTOR,
-      ROOM,
-      { eventType: "m.room.message", content: { body: "secret" } },
-    );
+    const homeserver = {
+      stateEvent: async () => ENCRYPTED,
+      joinedMembers: async () => ok(members as UserId[]),
+    };
+    const sealed = await createRoomEncryption(homeserver, machines, KNOWN).encrypt(device, ACTOR, ROOM, {
+      eventType: "m.room.message",
+      content: { body: "secret" },
+    });
     assert.equal(sealed.kind, "ok");
     assert.deepEqual(sharedWith, [[alice]]);
   });
