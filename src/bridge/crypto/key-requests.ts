@@ -14,11 +14,6 @@ import type { GhostDevices } from "./ghost-devices.ts";
 const GHOSTS_MAX = 3;
 const REMEMBERED_MAX = 10_000;
 
-export interface KeyRequestDependencies {
-  readonly devices: Pick<GhostDevices, "sendToDevice" | "statuses">;
-  readonly observe: (outcome: "sent" | "failed" | "canceled") => void;
-}
-
 /** An event, and the ghosts that may have requested its key. */
 export interface AskedFor {
   readonly ghosts: readonly GhostMxid[];
@@ -36,7 +31,10 @@ interface Asked extends Request {
   readonly events: Set<EventId>;
 }
 
-export function createKeyRequests({ devices, observe }: KeyRequestDependencies) {
+export function createKeyRequests(
+  devices: Pick<GhostDevices, "sendToDevice" | "statuses">,
+  observe: (outcome: "sent" | "failed" | "canceled") => void,
+) {
   /** By request ID. */
   const made = new LRUCache<string, Asked>({ max: REMEMBERED_MAX });
 

@@ -11,10 +11,15 @@ import type { ExpiryReason } from "../ledger/states.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 
+/** An intake envelope, and the ghosts in its room; at least one where it is opened. */
+export interface Claim {
+  readonly envelope: ClaimedIntakeEnvelope;
+  readonly ghosts: readonly GhostMxid[];
+}
+
 export interface OpeningDependencies {
-  readonly devices: Pick<GhostDevices, "decrypt" | "track">;
+  readonly devices: Pick<GhostDevices, "decrypt" | "track" | "catchup">;
   readonly recent: Pick<RecentEvents, "take">;
-  readonly catchup: (ghost: GhostMxid) => Promise<Outcome<unknown>>;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
     ghost: GhostMxid,
@@ -44,63 +49,82 @@ const UNAVAILABLE_WAIT_MS = 1_000;
 /** Ghosts that catch up in one attempt; the next attempt takes the next ones. */
 const CATCHUPS_MAX = 3;
 
-/** @param ghosts those in the event's room; at least one */
-export async function openIntakeEnvelope(
-  deps: OpeningDependencies,
-  envelope: ClaimedIntakeEnvelope,
-  ghosts: readonly GhostMxid[],
-  signal: AbortSignal | undefined,
-): Promise<Opening> {
-  const fetched = await fetchAs(deps, envelope, ghosts, signal);
-  if (fetched.kind !== "event") return fetched;
-  const { event } = fetched;
-  const first = await decrypt(deps, event, ghosts, "after_wait");
-  if (first.kind !== "missing_key" && first.kind !== "not_trusted") return first;
+type Fetched =
+  | Exclude<Opening, { kind: "opened" }>
+  | { readonly kind: "event"; readonly event: EncryptedEvent };
 
-  if (first.kind === "not_trusted") {
-    const tracked = Promise.all(ghosts.map((ghost) => deps.devices.track(ghost, [event.sender])));
-    await tracked.catch(() => undefined);
+export function createOpening({ devices, recent, fetchEvent }: OpeningDependencies) {
+  return async ({ envelope, ghosts }: Claim, signal: AbortSignal | undefined): Promise<Opening> => {
+    const fetched = await fetchAs(envelope, ghosts, signal);
+    if (fetched.kind !== "event") return fetched;
+    const { event } = fetched;
+    const first = await decrypt(event, ghosts, "after_wait");
+    if (first.kind !== "missing_key" && first.kind !== "not_trusted") return first;
+
+    if (first.kind === "not_trusted") {
+      const tracked = Promise.all(ghosts.map((ghost) => devices.track(ghost, [event.sender])));
+      await tracked.catch(() => undefined);
+    }
+    const turn = turnOf(ghosts, envelope.attempts);
+    const catchups = await Promise.all(turn.map((ghost) => devices.catchup(ghost, signal)));
+    const second = await decrypt(event, ghosts, "catchup");
+    const failed = catchups.find((outcome) => outcome.kind === "retry");
+    // The messages that were not read may hold the key.
+    const isUnread = failed !== undefined && !catchups.some(({ kind }) => kind === "ok");
+    return second.kind === "missing_key" && isUnread
+      ? { kind: "unanswered", afterMs: failed.afterMs }
+      : second;
+  };
+
+  /** The event as the first ghost gets it that may read it. */
+  async function fetchAs(
+    envelope: ClaimedIntakeEnvelope,
+    ghosts: readonly GhostMxid[],
+    signal: AbortSignal | undefined,
+  ): Promise<Fetched> {
+    const known = recent.take(envelope.event);
+    if (known !== undefined) return compare(envelope, known);
+    let retryAfterMs: number | undefined;
+    for (const ghost of ghosts) {
+      const outcome = await fetchEvent(ghost, envelope.room, envelope.event, signal);
+      if (outcome.kind === "ok") return compare(envelope, outcome.value);
+      if (outcome.kind === "refused") continue;
+      const isOfGhost = ["ghost_refused", "device_unavailable", "device_elsewhere"].includes(outcome.cause);
+      if (!isOfGhost) return { kind: "unanswered", afterMs: outcome.afterMs };
+      retryAfterMs ??= outcome.afterMs;
+    }
+    return retryAfterMs === undefined
+      ? { kind: "unreadable", reason: "event_unavailable" }
+      : { kind: "unanswered", afterMs: retryAfterMs };
   }
-  const catchups = await Promise.all(turnOf(ghosts, envelope.attempts).map((ghost) => deps.catchup(ghost)));
-  const second = await decrypt(deps, event, ghosts, "catchup");
-  const failed = catchups.find((outcome) => outcome.kind === "retry");
-  // The messages that were not read may hold the key.
-  if (second.kind === "missing_key" && failed !== undefined && !catchups.some(({ kind }) => kind === "ok")) {
-    return { kind: "unanswered", afterMs: failed.afterMs };
+
+  async function decrypt(
+    event: EncryptedEvent,
+    ghosts: readonly GhostMxid[],
+    by: "catchup" | "after_wait",
+  ): Promise<Opening> {
+    const decryption = await devices.decrypt(ghosts, event, DECRYPT_MS_MAX);
+    switch (decryption.kind) {
+      case "decrypted":
+        return { kind: "opened", event, inside: decryption, by };
+      case "missing_key":
+        // `m.no_olm` announces that the key will come, once there is an Olm session ("m.room_key.withheld").
+        return [undefined, "m.no_olm"].includes(decryption.withheld)
+          ? { kind: "missing_key", event }
+          : { kind: "unreadable", reason: "key_withheld", event };
+      case "unavailable":
+        return { kind: "unanswered", afterMs: UNAVAILABLE_WAIT_MS };
+      case "refused":
+        return decryption.reason === "device_not_trusted"
+          ? { kind: "not_trusted", event }
+          : { kind: "unreadable", reason: decryption.reason, event };
+    }
   }
-  return second;
 }
 
 function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostMxid[] {
   const from = (attempts * CATCHUPS_MAX) % ghosts.length;
   return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
-}
-
-type Fetched =
-  | Exclude<Opening, { kind: "opened" }>
-  | { readonly kind: "event"; readonly event: EncryptedEvent };
-
-/** The event as the first ghost gets it that may read it. */
-async function fetchAs(
-  deps: OpeningDependencies,
-  envelope: ClaimedIntakeEnvelope,
-  ghosts: readonly GhostMxid[],
-  signal: AbortSignal | undefined,
-): Promise<Fetched> {
-  const recent = deps.recent.take(envelope.event);
-  if (recent !== undefined) return compare(envelope, recent);
-  let retryAfterMs: number | undefined;
-  for (const ghost of ghosts) {
-    const outcome = await deps.fetchEvent(ghost, envelope.room, envelope.event, signal);
-    if (outcome.kind === "ok") return compare(envelope, outcome.value);
-    if (outcome.kind === "refused") continue;
-    const isOfGhost = ["ghost_refused", "device_unavailable", "device_elsewhere"].includes(outcome.cause);
-    if (!isOfGhost) return { kind: "unanswered", afterMs: outcome.afterMs };
-    retryAfterMs ??= outcome.afterMs;
-  }
-  return retryAfterMs === undefined
-    ? { kind: "unreadable", reason: "event_unavailable" }
-    : { kind: "unanswered", afterMs: retryAfterMs };
 }
 
 function compare(envelope: ClaimedIntakeEnvelope, raw: UnknownObject): Fetched {
@@ -114,28 +138,4 @@ function compare(envelope: ClaimedIntakeEnvelope, raw: UnknownObject): Fetched {
     return { kind: "unreadable", reason: "event_changed" };
   }
   return { kind: "event", event };
-}
-
-async function decrypt(
-  deps: OpeningDependencies,
-  event: EncryptedEvent,
-  ghosts: readonly GhostMxid[],
-  by: "catchup" | "after_wait",
-): Promise<Opening> {
-  const decryption = await deps.devices.decrypt(ghosts, event, DECRYPT_MS_MAX);
-  switch (decryption.kind) {
-    case "decrypted":
-      return { kind: "opened", event, inside: decryption, by };
-    case "missing_key":
-      // `m.no_olm` announces that the key will come, once there is an Olm session ("m.room_key.withheld").
-      return [undefined, "m.no_olm"].includes(decryption.withheld)
-        ? { kind: "missing_key", event }
-        : { kind: "unreadable", reason: "key_withheld", event };
-    case "unavailable":
-      return { kind: "unanswered", afterMs: UNAVAILABLE_WAIT_MS };
-    case "refused":
-      return decryption.reason === "device_not_trusted"
-        ? { kind: "not_trusted", event }
-        : { kind: "unreadable", reason: decryption.reason, event };
-  }
 }

@@ -1,14 +1,12 @@
 // The intake envelope worker: reads encrypted events whose keys came late, and ends the wait for those that never come.
-// Invariants:
-// - an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim;
-// - the wait ends at its deadline, after a last attempt; time in which the homeserver did not answer is added, once;
-// - a question that waited is derived with the text of its latest edit that can be read; an edit waits until its question
-//   has ended its wait;
-// - while `encryption.mode` is not `on`, nothing is read, and what waits expires at its deadline.
+// Invariants: an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim; the wait ends at
+// its deadline, after a last attempt; time in which the homeserver did not answer is added, once; a question that waited is
+// derived with the text of its latest edit that can be read, and an edit waits until its question has ended its wait; while
+// `encryption.mode` is not `on`, nothing is read, and what waits expires at its deadline.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { allEnded, WorkQueue } from "../../runtime/work-loop.ts";
@@ -17,15 +15,16 @@ import type { BridgeConfig } from "../config.ts";
 import { aboutOf, couldAsk, interpretMessages } from "../intake/interpret-messages.ts";
 import type { Namespace } from "../intake/namespace.ts";
 import { ghostsOf } from "../intake/open-encrypted.ts";
-import { type MessageEvent, readDecrypted } from "../intake/read-events.ts";
+import { readDecrypted } from "../intake/read-events.ts";
 import type { Admitted, Capacity } from "../ledger/admission-types.ts";
+import type { Derivation } from "../ledger/envelope-derivation.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelopes.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 import { type AskedFor, createKeyRequests } from "./key-requests.ts";
-import { type Opening, type OpeningDependencies, openIntakeEnvelope } from "./open-intake-envelope.ts";
+import { type Claim, createOpening, type Opening, type OpeningDependencies } from "./open-intake-envelope.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
@@ -44,16 +43,18 @@ export interface IntakeEnvelopeObserver {
   failed(): void;
 }
 
-export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependencies, "fetchEvent" | "recent"> {
+export interface ExpiryDependencies {
   readonly ledger: Pick<Ledger, "envelopes" | "memberships">;
-  readonly devices: Pick<
-    GhostDevices,
-    "decrypt" | "track" | "catchup" | "sendToDevice" | "statuses" | "owns" | "beginSession"
-  >;
-  readonly agents: Pick<AgentDirectory, "current">;
-  readonly namespace: Namespace;
   readonly clock: Clock;
   readonly log: Logger;
+  readonly observe: Pick<IntakeEnvelopeObserver, "ended" | "expired" | "failed">;
+}
+
+export interface IntakeEnvelopeWorkerDependencies extends ExpiryDependencies, OpeningDependencies {
+  readonly devices: OpeningDependencies["devices"] &
+    Pick<GhostDevices, "sendToDevice" | "statuses" | "owns" | "beginSession">;
+  readonly agents: Pick<AgentDirectory, "current">;
+  readonly namespace: Namespace;
   readonly observe: IntakeEnvelopeObserver;
   readonly capacity: Capacity;
   readonly contextLifetimeMs: number;
@@ -61,26 +62,21 @@ export interface IntakeEnvelopeWorkerDependencies extends Pick<OpeningDependenci
   readonly keyRequests: BridgeConfig["encryption"]["keyRequests"];
 }
 
-interface Claim {
-  readonly envelope: ClaimedIntakeEnvelope;
-  readonly ghosts: readonly GhostMxid[];
-}
+type Opened = Extract<Opening, { kind: "opened" }>;
 
 export type IntakeEnvelopeWorker = ReturnType<typeof createIntakeEnvelopeWorker>;
 
 export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencies) {
-  const { ledger, devices, recent, fetchEvent, agents, namespace, clock, log, observe } = deps;
+  const { ledger, devices, agents, namespace, clock, log, observe } = deps;
   const { capacity, contextLifetimeMs, keyRequests } = deps;
-  const requests = createKeyRequests({ devices, observe: observe.keyRequest });
+  const requests = createKeyRequests(devices, observe.keyRequest);
+  const open = createOpening(deps);
   const queue = new WorkQueue<Claim>({
     clock,
     concurrency: BATCH,
     claim,
     work,
-    onError: (error) => {
-      observe.failed();
-      log.warn({ err: errorName(error) }, "encrypted events that wait could not be worked on");
-    },
+    onError: failing(deps, "encrypted events that wait could not be worked on"),
   });
 
   /** Keys came for these rooms: their intake envelopes are tried again now. */
@@ -112,19 +108,20 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       }
       if (ghosts.length > 0 || all.length === 0) claims.push({ envelope, ghosts });
       // They were given to another process meanwhile.
-      else await ledger.envelopes.defer(envelope, now, { requested: false });
+      else await ledger.envelopes.defer(envelope, now);
     }
     return claims;
   }
 
-  async function work({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<void> {
+  async function work(claimed: Claim, draining: AbortSignal | undefined): Promise<void> {
+    const { envelope, ghosts } = claimed;
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return giveUp(envelope, "event_unavailable");
     if (envelope.questionWaits) return behindQuestion(envelope);
-    const opening = await open({ envelope, ghosts }, draining);
+    const opening = await open(claimed, draining);
     switch (opening.kind) {
       case "opened":
-        return derive({ envelope, ghosts }, opening, draining);
+        return derive(claimed, opening, draining);
       case "unreadable":
         return giveUp(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
@@ -136,26 +133,15 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     }
   }
 
-  function open({ envelope, ghosts }: Claim, draining: AbortSignal | undefined): Promise<Opening> {
-    const catchup = (ghost: GhostMxid) => devices.catchup(ghost, draining);
-    return openIntakeEnvelope({ devices, fetchEvent, recent, catchup }, envelope, ghosts, draining);
-  }
-
   /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */
   async function behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
     const now = clock.now();
-    const prolonged = now >= envelope.deadline;
-    await ledger.envelopes.defer(envelope, now + backoffMs(RETRY, envelope.attempts), {
-      requested: false,
-      prolonged,
-    });
+    const wakeAt = now + backoffMs(RETRY, envelope.attempts);
+    await ledger.envelopes.defer(envelope, wakeAt, { prolonged: now >= envelope.deadline });
   }
 
   /** The latest edit of the same question that comes after the envelope and can be opened now. */
-  async function laterEdit(
-    { envelope, ghosts }: Claim,
-    draining: AbortSignal | undefined,
-  ): Promise<MessageEvent | undefined> {
+  async function laterEdit({ envelope, ghosts }: Claim, draining: AbortSignal | undefined) {
     for (const later of await ledger.envelopes.laterEdits(envelope)) {
       const opening = await open({ envelope: later, ghosts }, draining);
       if (opening.kind !== "opened") continue;
@@ -165,14 +151,12 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     return undefined;
   }
 
-  async function derive(
-    { envelope, ghosts }: Claim,
-    { event, inside, by }: Extract<Opening, { kind: "opened" }>,
-    draining: AbortSignal | undefined,
-  ): Promise<void> {
+  async function derive(claimed: Claim, opening: Opened, draining: AbortSignal | undefined): Promise<void> {
+    const { envelope, ghosts } = claimed;
+    const { event, inside, by } = opening;
     const { byGhost, partnerGhosts } = await agents.current();
     const { message } = readDecrypted(event, inside);
-    const edit = await laterEdit({ envelope, ghosts }, draining);
+    const edit = await laterEdit(claimed, draining);
     // Of the edits of one question the last one counts.
     const isOutdated = envelope.edits !== undefined && edit !== undefined;
     const readable = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
@@ -186,15 +170,12 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       plainInEncrypted: false,
       contextSince: now - contextLifetimeMs,
     };
-    const admitted = await ledger.envelopes.derive(
-      envelope,
-      {
-        about: { ...about, rooms: [envelope.room] },
-        derive: (known) => interpretMessages(asked, known, byGhost, namespace),
-        capacity,
-      },
-      now,
-    );
+    const derivation: Derivation = {
+      about: { ...about, rooms: [envelope.room] },
+      derive: (known) => interpretMessages(asked, known, byGhost, namespace),
+      capacity,
+    };
+    const admitted = await ledger.envelopes.derive(envelope, derivation, now);
     const end = envelope.keyRequests > 0 ? "key_request" : by;
     observe.ended(end);
     observe.derived(admitted);
@@ -204,11 +185,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   }
 
   /** Keys that were requested for it are requested no more, unless another event waits for them. */
-  async function giveUp(
-    envelope: ClaimedIntakeEnvelope,
-    reason: ExpiryReason,
-    asked?: AskedFor,
-  ): Promise<void> {
+  async function giveUp(envelope: ClaimedIntakeEnvelope, reason: ExpiryReason, asked?: AskedFor) {
     await expire(deps, envelope, reason);
     if (envelope.keyRequests > 0) await requests.ended(envelope.event, asked);
   }
@@ -218,7 +195,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
       return giveUp(envelope, "device_not_trusted", asked);
     }
-    await ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS, { requested: false });
+    await ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS);
   }
 
   async function unanswered(envelope: ClaimedIntakeEnvelope, afterMs: number): Promise<void> {
@@ -227,7 +204,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     if (now >= end) return giveUp(envelope, reasonToEnd(envelope));
     const wakeAt = now + (afterMs === 0 ? 0 : backoffMs(RETRY, envelope.attempts, afterMs));
     const prolonged = now >= envelope.deadline;
-    await ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { requested: false, prolonged });
+    await ledger.envelopes.defer(envelope, Math.min(wakeAt, end), { prolonged });
   }
 
   async function missing(envelope: ClaimedIntakeEnvelope, asked: AskedFor): Promise<void> {
@@ -268,18 +245,15 @@ function note(log: Logger, envelope: ClaimedIntakeEnvelope, what: string, more: 
   log.info({ roomId, eventId, attempts, keyRequests, ...more }, `encrypted event ${what}`);
 }
 
-export interface ExpiryDependencies {
-  readonly ledger: Pick<Ledger, "envelopes">;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly observe: Pick<IntakeEnvelopeObserver, "ended" | "expired" | "failed">;
-}
+const failing =
+  ({ log, observe }: ExpiryDependencies, message: string) =>
+  (error: unknown) => {
+    observe.failed();
+    log.warn({ err: errorName(error) }, message);
+  };
 
-async function expire(
-  { ledger, clock, log, observe }: ExpiryDependencies,
-  envelope: ClaimedIntakeEnvelope,
-  reason: ExpiryReason,
-): Promise<void> {
+async function expire(deps: ExpiryDependencies, envelope: ClaimedIntakeEnvelope, reason: ExpiryReason) {
+  const { ledger, clock, log, observe } = deps;
   await ledger.envelopes.expire(envelope, reason, clock.now());
   observe.ended(reason === "device_not_trusted" ? "not_trusted" : "expired");
   observe.expired(reason);
@@ -288,18 +262,15 @@ async function expire(
 
 /** The queue that expires what is past its deadline, and puts the rest off until then. */
 export function createIntakeEnvelopeExpiry(deps: ExpiryDependencies): WorkQueue<ClaimedIntakeEnvelope> {
-  const { ledger, clock, log, observe } = deps;
+  const { ledger, clock } = deps;
   return new WorkQueue({
     clock,
     concurrency: BATCH,
     claim: (limit) => ledger.envelopes.claim(dueNow(clock, limit, LEASE_MS)),
     work: (envelope) =>
       clock.now() < envelope.deadline
-        ? ledger.envelopes.defer(envelope, envelope.deadline, { requested: false })
+        ? ledger.envelopes.defer(envelope, envelope.deadline)
         : expire(deps, envelope, "key_wait_elapsed"),
-    onError: (error) => {
-      observe.failed();
-      log.warn({ err: errorName(error) }, "encrypted events that wait could not be ended");
-    },
+    onError: failing(deps, "encrypted events that wait could not be ended"),
   });
 }

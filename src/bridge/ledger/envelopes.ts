@@ -201,9 +201,8 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeInte
     async defer(
       envelope: ClaimedIntakeEnvelope,
       wakeAt: number,
-      done: { readonly requested: boolean; readonly prolonged?: boolean },
+      { requested = false, prolonged = false } = {},
     ): Promise<void> {
-      const { requested, prolonged = false } = done;
       const { event, fence } = envelope;
       const values = [event, fence, toTime(wakeAt), requested ? 1 : 0, prolonged, roomGateMs];
       await DEFER.held(pool, values, nameOf(envelope));

@@ -1,10 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
-import {
-  createKeyRequests,
-  type KeyRequestDependencies,
-} from "../../../../src/bridge/crypto/key-requests.ts";
+import { createKeyRequests } from "../../../../src/bridge/crypto/key-requests.ts";
 import { event, ghost, room } from "../../../support/ledger.ts";
 
 describe("requests for room keys", () => {
@@ -16,8 +13,8 @@ describe("requests for room keys", () => {
         bodies.push(messages);
         return { kind: "ok", value: undefined };
       },
-    } as unknown as KeyRequestDependencies["devices"];
-    const requests = createKeyRequests({ devices, observe: () => undefined });
+    } as unknown as Parameters<typeof createKeyRequests>[0];
+    const requests = createKeyRequests(devices, () => undefined);
     const ask = (content: object) => {
       const asked = { event: event("q1"), room: room("r"), sender: "@alice:a.test", raw: { content } };
       return requests.request(
