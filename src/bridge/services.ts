@@ -167,7 +167,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     /** Ends the connections to agents; to be called when the workers have drained. */
     closeDelegations,
     workers: [
-      ...[restoreGuard, delegations, notices, statuses, memberships, profiles, avatars.loop, retention],
+      ...[restoreGuard, delegations, notices, statuses, memberships, profiles.loop, avatars.loop, retention],
       ...[catchup, ...expiry],
     ],
   };

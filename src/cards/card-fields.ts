@@ -27,6 +27,7 @@ export interface AgentCard {
     readonly name: string;
     readonly description: string;
     readonly inputModes?: readonly string[];
+    readonly examples?: readonly string[];
   }[];
 }
 

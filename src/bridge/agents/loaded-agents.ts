@@ -84,7 +84,6 @@ export function watchAgentsFile(options: WatchedDirectoryOptions) {
       return snapshot;
     },
 
-    /** SHA-256, tagged, of the text in force, after a check of the file. */
     digest(): string {
       watched.check();
       return sha256Tagged(watched.inForce.text);

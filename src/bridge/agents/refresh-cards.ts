@@ -1,10 +1,10 @@
-// Keeps each target's trust and each ghost's name as the agent's card says.
-// Invariants: agents.yaml is read each second, so that a change takes effect without a question; every card is verified again before its last decision expires; a
-// target whose entry is gone has its pin revoked, even if no bridge ran; only a verified card names a ghost.
+// Keeps each target's trust and each ghost's name as the agent's card says. Invariants: agents.yaml is read each second, so
+// that a change takes effect without a question; every card is verified again before its last decision expires; a target whose
+// entry is gone has its pin revoked, even if no bridge ran; only a verified card names a ghost.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
 import type { Clock } from "../../domain/clock.ts";
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { visibleLine } from "../../domain/printable.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
@@ -38,7 +38,6 @@ const NAME_LENGTH_MAX = 100;
 
 export function createCardRefresh({ directory, gate, setProfile, clock, log, onError }: CardRefreshOptions) {
   const states = new Map<GhostMxid, { readonly target: AgentTarget; readonly dueAt: number }>();
-  /** Whether the targets that an earlier process recorded were compared with agents.yaml. */
   let recordedChecked = false;
   const loop = new WorkLoop({ clock, round: syncDue, onError: failed, pollIntervalMs: POLL_MS });
 
@@ -79,19 +78,12 @@ export function createCardRefresh({ directory, gate, setProfile, clock, log, onE
     states.set(target.ghost, { target, dueAt: clock.now() + nextMs });
   }
 
-  /** Logs the error's name and code alone: its message may quote content. */
   function failed(error: unknown, target?: AgentTarget): void {
-    const code = error instanceof DrawbridgeError ? error.code : undefined;
-    const name = error instanceof Error ? error.name : typeof error;
-    log.error({ event: "card_refresh_failed", agent: target?.agentId, error: name, code });
+    log.error({ event: "card_refresh_failed", agent: target?.agentId, error: errorName(error) });
     onError?.(error);
   }
 
-  return {
-    syncDue,
-    start: () => loop.start(),
-    drain: () => loop.drain(),
-  };
+  return { syncDue, loop };
 }
 
 function isSame(one: AgentTarget, other: AgentTarget): boolean {

@@ -20,7 +20,6 @@ import { isPinned } from "./sender-policy.ts";
 export type TrustDecision =
   | { readonly trust: "verified"; readonly card: AgentCard; readonly agentVersion: string }
   | { readonly trust: "quarantined"; readonly reason: "agent_card_untrusted" }
-  /** The card could not be fetched just now: ask again after this time. */
   | { readonly trust: "unknown"; readonly retryAfterMs: number };
 
 export type TrustGate = Pick<CardTrustGate, "check">;
@@ -79,7 +78,7 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
     return state;
   }
 
-  /** One evaluation of a pin at a time; concurrent callers share its result. */
+  /** Concurrent callers share one evaluation of a pin. */
   function decide(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
     state.inFlight ??= settle(target, state).finally(() => {
       state.inFlight = undefined;
@@ -161,7 +160,6 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
       return decision?.trust === "verified" ? decision.card : undefined;
     },
 
-    /** The target's entry is gone from agents.yaml: its pin is revoked. */
     async revoke(target: AgentTarget): Promise<void> {
       states.delete(target.ghost);
       await record(target, { decision: QUARANTINED, why: "removed" });
@@ -171,7 +169,6 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
     async revokeMissing(named: ReadonlyMap<GhostMxid, unknown>): Promise<void> {
       for (const { ghost, agentId, targetFingerprint } of await ledger.targets.list()) {
         if (named.has(ghost)) continue;
-        // What its pin was is no longer known: its entry is gone.
         await write({ ghost, agentId, targetFingerprint, trust: "quarantined" }, "removed");
       }
     },

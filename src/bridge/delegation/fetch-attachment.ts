@@ -1,7 +1,6 @@
-// The file that came with a question, from its reference to the part that the agent gets.
-// Invariants: nothing is downloaded before agents.yaml and the verified card allow a type, and nothing goes to the agent
-// whose type, by its bytes, both do not; a file goes whole, as its sender encrypted it, or the question ends; it is kept
-// in memory for one try; files that do not come take a part of an agent's slots alone, because a download spends no token.
+// The file that came with a question. Invariants: nothing is downloaded before agents.yaml and the verified card allow a type,
+// and nothing goes to the agent whose type, by its bytes, both do not; a file goes whole, as its sender encrypted it, or the
+// question ends; files that do not come take a part of an agent's slots alone, because a download spends no limiter token.
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { serverOf } from "../../domain/identifiers.ts";
 import type { DelegationOutcome } from "../ledger/delegations.ts";

@@ -1,7 +1,6 @@
-// Following a task that an agent has accepted: by a poll whenever it is due, between which the delegation is released, or
-// by a stream, where the worker has a slot for one. Invariants: before every call, and at least every five seconds on a
-// stream, the policy (recheck-policy.ts) is applied anew, and following stops when it refuses; a broken stream costs nothing but
-// a poll; an agent that is away is called with a back-off; the wait for an answer has an end.
+// Following a task that an agent has accepted: by polls, between which the delegation is released, or by a stream, where there
+// is a slot for one. Invariants: before every call, and at least every five seconds on a stream, the policy is applied anew; a
+// broken stream costs nothing but a poll; an agent that is away is called with a back-off; the wait for an answer has an end.
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type LiveStream, liveStream } from "./a2a/live-stream.ts";

@@ -1,7 +1,6 @@
-// Renews the leases of the delegations in progress together, at a third of their length.
-// Invariants: a lease that the ledger no longer grants is dropped at once and its work interrupted; while the ledger
-// cannot be reached a lease counts as fresh only until its own end, so that no agent is called on a lease which
-// another process may already hold; leases that ran out meanwhile are renewed before this process claims anything.
+// Renews the leases of what is in progress together, at a third of their length. Invariants: a lease that the ledger no longer
+// grants is dropped at once and its work interrupted; while the ledger cannot be reached a lease counts as fresh only until
+// its own end, since another process may hold it then; leases that ran out meanwhile are renewed before anything is claimed.
 import type { Clock } from "../../domain/clock.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { Lease } from "../ledger/leases.ts";

@@ -1,6 +1,6 @@
-// A claimed delegation from its claim to what this process records of it: dispatch, follow or reply by its state.
-// Invariants: a running delegation never ends without a trace (it finishes, defers, is released, or has lost its lease); a lost
-// lease ends it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
+// A claimed delegation from its claim to what this process records of it: dispatch, follow or reply by its state. Invariants:
+// a running delegation never ends without a trace (it finishes, defers, is released, or has lost its lease); a lost lease ends
+// it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
 import { errorName, isLeaseLost } from "../../domain/errors.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import { awaitInput } from "./agent-question.ts";
@@ -10,7 +10,7 @@ import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow-task.ts";
 import { canceled, type DelegationVerdict, finish } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
-import { cancelDelivery, sendUnsent } from "./send-reply.ts";
+import { sendUnsent } from "./send-reply.ts";
 
 /** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
 export type RunEnd = "settled" | "held";
@@ -47,12 +47,13 @@ function route(running: RunningDelegation): Promise<DelegationVerdict> {
     case "awaiting_input":
       return awaitInput(running);
     case "reply_pending":
-      return sendUnsent(running, undefined);
+      return sendUnsent(running);
   }
 }
 
 async function cancel(running: RunningDelegation): Promise<DelegationVerdict> {
-  if (running.stage === "reply") return await cancelDelivery(running);
+  // If the answer turns out to be in the room, it ends as answered.
+  if (running.stage === "reply") return await sendUnsent(running, undefined, canceled("reply"));
   await cancelTask(running, running.taskId);
   return finish(canceled(running.stage));
 }

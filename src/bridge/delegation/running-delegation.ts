@@ -1,7 +1,6 @@
-// One claimed delegation while it is worked on: what its steps share. Invariants: a write that must not be lost is repeated
-// until it is written or refused, or the work is interrupted, and is fenced; that an event was sent is written without a
-// fence while the event is pending, so a repetition does no harm; a cancellation waits for a call that names the task and
-// for an event that is being sent, so that neither comes after its end.
+// One claimed delegation while it is worked on: what its steps share. Invariants: a write that must not be lost is fenced, and
+// is repeated until it is written or refused, or the work is interrupted; that an event was sent is written without a fence
+// while it is pending; a cancellation waits for a call that names the task and for an event that is being sent.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { AgentId, ServerName } from "../../domain/identifiers.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";

@@ -1,7 +1,7 @@
-// From an answer to events in the room. Invariants: the parts are persisted with their transaction IDs before the first is
-// sent, in order; the last one's event ID is recorded by the statement that ends the delegation; whoever may have lost the
-// lease between two parts sends no more; an answer is given up at the reply deadline, which begins when it is recorded; a
-// part whose sending was begun may be in the room, so that a cancellation sends it again and begins no other.
+// An answer as events in the room. Invariants: the parts are persisted with their transaction IDs before the first is sent;
+// the last one's event ID is recorded by the statement that ends the delegation; whoever may have lost the lease sends no
+// more; the reply deadline begins when the answer is recorded; a cancellation repeats a part that was begun, and begins no
+// other.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
@@ -58,26 +58,16 @@ async function passOn(
   return { text: [text, ...missing].filter((one) => one !== "").join("\n\n"), parts };
 }
 
-/** Sends the parts still unsent. @param known the parts just persisted; read from the ledger when absent */
-export function sendUnsent(
+/**
+ * Sends the parts still unsent. @param known the parts just persisted; read from the ledger when absent
+ * @param cancellation how it ends instead of with a part whose sending was not begun, or with a failure
+ */
+export async function sendUnsent(
   running: RunningDelegation,
-  known: readonly PendingSend[] | undefined,
+  known?: readonly PendingSend[],
+  cancellation?: DelegationOutcome,
 ): Promise<DelegationVerdict> {
   running.stage = "reply";
-  return sendParts(running, known, undefined);
-}
-
-/** Ends a canceled delegation whose answer is recorded: as answered, if that turns out to be in the room. */
-export function cancelDelivery(running: RunningDelegation): Promise<DelegationVerdict> {
-  return sendParts(running, undefined, canceled("reply"));
-}
-
-/** @param cancellation how it ends instead of with a part whose sending was not begun, or with a failure */
-async function sendParts(
-  running: RunningDelegation,
-  known: readonly PendingSend[] | undefined,
-  cancellation: DelegationOutcome | undefined,
-): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   const deadline = (claimed.replyAt ?? running.now) + deps.limits.replyDeadline;
   const sends = known ?? (await readUnsent(running, "reply", deadline));

@@ -1,7 +1,6 @@
-// OpenTelemetry traces of delegations: one span a delegation, one for each call to its agent and each event sent.
-// Invariants: a span carries names of agents, outcomes and times, never content, users or rooms; the agent is sent the
-// trace and the span ID of the delegation's own span (W3C Trace Context), so its spans are children of it; a collector
-// that is away, slow or full delays nothing, since spans wait in a bounded queue and are dropped when it is full.
+// OpenTelemetry traces of delegations: one span a delegation, one for each call to its agent and each event sent. Invariants:
+// a span carries names of agents, outcomes and times, never content, users or rooms; the agent's spans are children of the
+// delegation's own (W3C Trace Context); a collector that is away, slow or full delays nothing: spans are dropped then.
 import { type HrTime, type SpanContext, SpanKind, SpanStatusCode, TraceFlags } from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { resourceFromAttributes } from "@opentelemetry/resources";

@@ -1,6 +1,5 @@
-// Shows in a room that a ghost is typing while its agent works.
-// Invariant: an answer that comes within a second costs the homeserver no request for it. After a failover, when many
-// questions are answered at once, those would be half of all requests.
+// Shows in a room that a ghost is typing while its agent works. Invariant: an answer that comes within a second costs the
+// homeserver no request for it. After a failover, those would be half of all requests.
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 

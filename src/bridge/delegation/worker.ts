@@ -1,7 +1,6 @@
-// The delegation worker: claims delegations that are due and runs each as a running delegation of its own. Invariants:
-// never more flows than `limits.concurrency`, of one agent than its share of them, and no more than half of either on
-// streams, or of an agent's share on downloads, because both last; leases are renewed while flows run; a drain leaves
-// every delegation finished or given back, or to the end of its lease where the database does not answer.
+// Claims delegations that are due and runs each by itself. Invariants: never more flows than `limits.concurrency`, of one
+// agent than its share of them, and no more than half of either on streams, or of an agent's share on downloads, because both
+// last; leases are renewed meanwhile; a drain finishes each, gives it back, or leaves it to its lease.
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { ClaimSlot } from "../ledger/admission-types.ts";

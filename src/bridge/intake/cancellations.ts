@@ -1,7 +1,6 @@
-// Which message, reaction or redaction cancels which delegation. Pure.
-// Invariants: by a message or a reaction only the person who asked cancels; whoever else tries, or cancels what has ended,
-// gets a notice; a reaction counts on what a ghost says about a task alone, because on an answer it may be an opinion, and
-// only where it does not choose an option of an agent's question.
+// Which message, reaction or redaction cancels which delegation. Pure. Invariants: by a message or a reaction only the person
+// who asked cancels; whoever else tries, or cancels what has ended, gets a notice; a reaction counts on what a ghost says
+// about a task alone (on an answer it may be an opinion), unless it chooses an option.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { Admission, NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
 import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";

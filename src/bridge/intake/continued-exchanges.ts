@@ -1,7 +1,6 @@
-// What a message goes on with: an exchange in which nobody paused, a conversation with an agent, or an agent's question. Pure.
-// Invariants: only a reply to the agent's ghost, or a message in that thread, continues a conversation or answers a question,
-// and only one of the same person, because the agent may tell again what was said in it, in the same room and with the agent
-// as it was pinned; each question is answered once; an answer to a question that has ended asks nothing new.
+// What a message goes on with: an exchange in which nobody paused, a conversation, or an agent's question. Pure. Invariants:
+// only a reply to the agent's ghost, or a message in that thread, goes on, and only one of the same person in the same room
+// with the agent as it was pinned; each question is answered once; an answer to a question that has ended asks nothing new.
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { NewAnswer, OpenQuestion, RecentAnswer, Subject } from "../ledger/admission-types.ts";

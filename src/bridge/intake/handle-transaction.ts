@@ -1,7 +1,6 @@
-// A transaction in: keys first, then read, open, derive, commit. When `handle` returns, all of it is durable, what came for
-// machines of other processes included; when it throws, nothing of its events was kept and the homeserver comes again.
-// Invariants: no cryptographic machine is called while the database transaction is open; a machine that does not answer
-// delays nothing, for what it missed is still at the homeserver and is fetched by a catchup.
+// A transaction in: keys first, then read, open, derive, commit. Invariants: when `handle` returns, all of it is durable, what
+// came for machines of other processes included; when it throws, nothing of its events was kept and the homeserver comes
+// again; no machine is called while the database transaction is open; one that does not answer delays nothing.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
@@ -87,14 +86,13 @@ const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [],
 export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
 
-  /** Makes durable what came for own machines; returns the rest. */
+  /** Makes durable what came for own machines; returns the rest. Counts of keys alone are not worth a row. */
   const receive = async (extensions: UnknownObject) => {
     if (encryption === undefined || Object.keys(extensions).length === 0) return [];
     const { devices } = encryption;
     const changes = readDevicePart(extensions, namespace, devices.known());
     const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
     if (own.size > 0) await resultWithin(clock, RECEIVE_MS_MAX, devices.receive(own));
-    // Counts of keys come with every transaction, and are not worth a row by themselves.
     return [...changes].flatMap(([ghost, change]) =>
       own.has(ghost) || change.toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
         ? []
@@ -179,9 +177,8 @@ function mayPass(error: unknown): boolean {
 }
 
 /**
- * Has a transaction wait for a database that is away for a moment, such as during a failover: the homeserver would come again
- * by itself, but ever more rarely. Only a failure that passes is waited for, and the transaction is handled again as a whole.
- * @param stop ends the wait: then the failure is thrown
+ * Has a transaction wait for a database that is away for a moment: the homeserver would come again by itself, but ever more
+ * rarely. The transaction is handled again as a whole. @param stop ends the wait: then the failure is thrown
  */
 export function throughFailover(
   handle: TransactionHandler,

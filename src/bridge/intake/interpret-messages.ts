@@ -1,7 +1,6 @@
-// From events to delegations: which message asks which ghost. Pure.
-// Invariants: only a person's text or file asks an agent; notices, messages marked as automated, of ghosts (own and
-// partners') or redacted in the same transaction never do; an edit changes the text of its question alone; plain text in an
-// encrypted room counts only where the configuration allows it; what cannot be opened yet keeps its position there as an intake envelope.
+// Which message asks which ghost. Pure. Invariants: only a person's text or file asks an agent; notices, messages marked as
+// automated, of ghosts (own and partners') or redacted in the same transaction never do; plain text in an encrypted room
+// counts only where allowed; what cannot be opened yet keeps its position as an intake envelope.
 import {
   type EventId,
   type GhostMxid,
@@ -151,7 +150,6 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
   return [...ghosts].filter((ghost) => present === undefined || present.has(ghost)).sort();
 }
 
-/** A sender who may ask no agent gets no list of agents either. */
 function mayAskAnyone(targets: ReadonlyMap<GhostMxid, AgentTarget>, sender: UserId): boolean {
   return [...targets.values()].some(({ entry }) => isSenderAllowed(entry, sender));
 }

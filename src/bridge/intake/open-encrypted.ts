@@ -1,7 +1,6 @@
-// Encrypted events of a transaction, tried at once: what opens goes on as the message it held, what does
-// not waits for its key. Invariants: nothing here throws and nothing here is stored; the tries of one
-// transaction end within the budget, so that it is never held open for a key; only events of rooms with a
-// ghost, by senders who may ask one of them, are tried or waited for: nobody else can hold up a room.
+// Encrypted events of a transaction, tried at once: what opens goes on as the message it held, what does not waits for its
+// key. Invariants: nothing here throws and nothing here is stored; the tries of one transaction end within the budget; only
+// events of rooms with a ghost, by senders who may ask one of them, are tried or waited for: nobody else can hold up a room.
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";

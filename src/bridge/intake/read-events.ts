@@ -1,5 +1,6 @@
 // The events of a transaction, parsed into types or recorded as malformed. Invariants: one unreadable event never
 // affects another; of a malformed event only digest and reason are kept; nothing here throws, whatever is sent.
+import { z } from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import {
   type EventId,
@@ -9,7 +10,7 @@ import {
   type TransactionId,
   type UserId,
 } from "../../domain/identifiers.ts";
-import { isObject, type UnknownObject } from "../../domain/json.ts";
+import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { MalformedEvent, RoomEvent } from "../ledger/admission-types.ts";
 import type { Attachment } from "../ledger/prompts.ts";
@@ -17,7 +18,15 @@ import { transactionIdIn } from "../ledger/transaction-ids.ts";
 import { isMarkedAutomated } from "../matrix/automated.ts";
 import { readAttachment } from "./read-attachment.ts";
 
-export interface MessageEvent extends RoomEvent {
+interface SaidEvent extends RoomEvent {
+  /** The event whose text it replaces: an edit. The relation stands outside a ciphertext, so that no key is needed. */
+  readonly replaces: EventId | undefined;
+  readonly isAutomated: boolean;
+  readonly sentAs: TransactionId | undefined;
+}
+
+/** Of an edit, `body` is the new text. */
+export interface MessageEvent extends SaidEvent {
   readonly type: "message";
   readonly msgtype: string;
   /** Of a message with a file: its caption, empty when there is none. */
@@ -28,10 +37,6 @@ export interface MessageEvent extends RoomEvent {
   readonly threadRoot: EventId | undefined;
   /** The event replied to, unless it only stands there for clients that know no threads. */
   readonly inReplyTo: EventId | undefined;
-  /** The event whose text it replaces: an edit. `body` is the new text then. */
-  readonly replaces: EventId | undefined;
-  readonly isAutomated: boolean;
-  readonly sentAs: TransactionId | undefined;
   /** Of a message that stood in a ciphertext: the same for each replay of that ciphertext. */
   readonly indexDigest: Buffer | undefined;
 }
@@ -46,20 +51,15 @@ export interface ReactionEvent extends RoomEvent {
 export interface MembershipEvent extends RoomEvent {
   readonly type: "membership";
   readonly user: UserId;
-  readonly membership: "invite" | "join" | "leave" | "ban" | "knock";
+  readonly membership: z.infer<typeof Membership>;
   readonly direct: boolean;
 }
 
-export interface EncryptedEvent extends RoomEvent {
+export interface EncryptedEvent extends SaidEvent {
   readonly type: "encrypted";
   readonly raw: UnknownObject;
-  /** The relation is outside the ciphertext, so that an edit is recognised without a key. */
-  readonly replaces: EventId | undefined;
-  readonly isAutomated: boolean;
-  readonly sentAs: TransactionId | undefined;
 }
 
-/** An event the bridge has no use for. */
 interface OtherEvent extends RoomEvent {
   readonly type: "other";
 }
@@ -106,7 +106,6 @@ export const MALFORMED_REASONS = [
 ] as const;
 export type MalformedReason = (typeof MALFORMED_REASONS)[number];
 
-/** Thrown and caught within this file: it ends the reading of one event. */
 class Malformed {
   readonly reason: MalformedReason;
   constructor(reason: MalformedReason) {
@@ -114,7 +113,7 @@ class Malformed {
   }
 }
 
-const MEMBERSHIPS = new Set(["invite", "join", "leave", "ban", "knock"]);
+const Membership = z.enum(["invite", "join", "leave", "ban", "knock"]);
 const MENTIONS_MAX = 1_000;
 
 function required<Value>(value: Value | undefined, reason: MalformedReason): Value {
@@ -122,27 +121,21 @@ function required<Value>(value: Value | undefined, reason: MalformedReason): Val
   return value;
 }
 
-function readCommon(
-  raw: UnknownObject,
-  position: number,
-): RoomEvent & { type: string; content: UnknownObject } {
+function readCommon(raw: UnknownObject, position: number) {
   const event = required(parseEventId(raw["event_id"]), "event_id");
   const room = required(parseRoomId(raw["room_id"]), "room_id");
   const sender = required(parseUserId(raw["sender"] ?? raw["user_id"]), "sender");
-  const type = raw["type"];
+  const { type, origin_server_ts: originServerTs, content } = raw;
   if (typeof type !== "string" || type === "") throw new Malformed("type");
-  const ts = raw["origin_server_ts"];
-  if (typeof ts !== "number" || !Number.isSafeInteger(ts) || ts < 0) throw new Malformed("origin_server_ts");
-  if (!isObject(raw["content"])) throw new Malformed("content");
-  return { event, room, sender, originServerTs: ts, position, type, content: raw["content"] };
+  const isTime = typeof originServerTs === "number" && Number.isSafeInteger(originServerTs);
+  if (!isTime || originServerTs < 0) throw new Malformed("origin_server_ts");
+  if (!isObject(content)) throw new Malformed("content");
+  return { event, room, sender, originServerTs, position, type, content };
 }
 
-function readMentions(content: UnknownObject): UserId[] {
-  const mentions = content["m.mentions"];
-  if (mentions === undefined) return [];
+function readMentions({ "m.mentions": mentions = {} }: UnknownObject): UserId[] {
   if (!isObject(mentions)) throw new Malformed("mentions");
-  const users = mentions["user_ids"];
-  if (users === undefined) return [];
+  const { user_ids: users = [] } = mentions;
   if (!Array.isArray(users) || users.length > MENTIONS_MAX) throw new Malformed("mentions");
   return users.map((user) => required(parseUserId(user), "mentions"));
 }
@@ -150,20 +143,18 @@ function readMentions(content: UnknownObject): UserId[] {
 function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" | "inReplyTo"> {
   const { "m.relates_to": relation = {} } = content;
   if (!isObject(relation)) throw new Malformed("relates_to");
-  const relType = relation["rel_type"];
-  if (relType !== undefined && typeof relType !== "string") throw new Malformed("relates_to");
-  const reply = relation["m.in_reply_to"];
-  let inReplyTo: EventId | undefined;
-  if (reply !== undefined) {
-    if (!isObject(reply)) throw new Malformed("relates_to");
-    inReplyTo = required(parseEventId(reply["event_id"]), "relates_to");
-  }
-  const inThread = relType === "m.thread";
-  const threadRoot = inThread ? required(parseEventId(relation["event_id"]), "relates_to") : undefined;
-  return {
-    threadRoot,
-    inReplyTo: inThread && relation["is_falling_back"] === true ? undefined : inReplyTo,
-  };
+  const {
+    rel_type: type = "",
+    event_id: root,
+    "m.in_reply_to": reply,
+    is_falling_back: isFallback,
+  } = relation;
+  if (typeof type !== "string") throw new Malformed("relates_to");
+  const eventIn = (named: unknown) => required(parseEventId(named), "relates_to");
+  const inReplyTo = reply === undefined ? undefined : eventIn(membersOf(reply)["event_id"]);
+  const inThread = type === "m.thread";
+  const threadRoot = inThread ? eventIn(root) : undefined;
+  return { threadRoot, inReplyTo: inThread && isFallback === true ? undefined : inReplyTo };
 }
 
 /** The mention that a message begins with (Matrix client-server API, "User and room mentions"), as clients write it. */
@@ -208,10 +199,7 @@ function isEdit(content: UnknownObject): boolean {
   return "m.new_content" in content || relationOf(content, "m.replace") !== undefined;
 }
 
-/**
- * An edit that names no event, or gives no new text, is an event without a use.
- * @param outside of an encrypted one: what it replaces by a relation that stands outside its content
- */
+/** An edit that names no event, or gives no new text, is of no use. @param outside the relation outside an encrypted content */
 function readMessage(
   common: RoomEvent,
   content: UnknownObject,
@@ -258,15 +246,8 @@ function readReaction(common: RoomEvent, content: UnknownObject): ReactionEvent 
 
 function readMembership(common: RoomEvent, raw: UnknownObject, content: UnknownObject): MembershipEvent {
   const user = required(parseUserId(raw["state_key"]), "state_key");
-  const membership = content["membership"];
-  if (typeof membership !== "string" || !MEMBERSHIPS.has(membership)) throw new Malformed("membership");
-  return {
-    ...common,
-    type: "membership",
-    user,
-    membership: membership as MembershipEvent["membership"],
-    direct: content["is_direct"] === true,
-  };
+  const membership = required(Membership.safeParse(content["membership"]).data, "membership");
+  return { ...common, type: "membership", user, membership, direct: content["is_direct"] === true };
 }
 
 /** It stands in the content since room version 11, beside it before. In the other place anybody can name any event. */
@@ -276,11 +257,7 @@ function readRedacts(raw: UnknownObject, content: UnknownObject): EventId {
   return required(isOne ? parseEventId(redacts) : undefined, "redacts");
 }
 
-function readEncrypted(
-  common: RoomEvent,
-  raw: UnknownObject,
-  content: UnknownObject,
-): EncryptedEvent | OtherEvent {
+function readEncrypted(common: RoomEvent, raw: UnknownObject, content: UnknownObject): ReadableEvent {
   // A redacted one has no ciphertext left.
   const replaces = replacedBy(content);
   if (Object.keys(content).length === 0 || (isEdit(content) && replaces === undefined)) {
@@ -322,12 +299,9 @@ export function readEvents(raw: readonly unknown[]): ReadEvents {
       events.push(readEvent(one, index));
     } catch (failure) {
       if (!(failure instanceof Malformed)) throw failure;
-      malformed.push({
-        sha256: sha256(JSON.stringify(one)),
-        reason: failure.reason,
-        event: isObject(one) ? parseEventId(one["event_id"]) : undefined,
-        room: isObject(one) ? parseRoomId(one["room_id"]) : undefined,
-      });
+      const { event_id: event, room_id: room } = membersOf(one);
+      const known = { event: parseEventId(event), room: parseRoomId(room) };
+      malformed.push({ sha256: sha256(JSON.stringify(one)), reason: failure.reason, ...known });
     }
   }
   return { events, malformed };
@@ -357,13 +331,8 @@ export function readDecrypted(
   try {
     const read = readMessage(common, inside.content, { replaces });
     if (read.type !== "message") return {};
-    return {
-      message: {
-        ...read,
-        isAutomated: read.isAutomated || isAutomated,
-        indexDigest: inside.indexDigest,
-      },
-    };
+    const { indexDigest } = inside;
+    return { message: { ...read, isAutomated: read.isAutomated || isAutomated, indexDigest } };
   } catch (failure) {
     if (!(failure instanceof Malformed)) throw failure;
     return { malformed: malformedEncrypted(event, failure.reason) };

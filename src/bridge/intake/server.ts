@@ -1,7 +1,7 @@
-// The appservice's HTTP side (Matrix application service API): transactions, user queries, ping.
-// Invariants: nothing is read of a body before its token was checked; a transaction is answered 200 only
-// after its commit, and otherwise only because of bad credentials, a malformed body, or a database that
-// cannot commit; no answer and no log line carries anything of an event's content.
+// The appservice's HTTP side (Matrix application service API): transactions, user queries, ping. Invariants: nothing is read
+// of a body before its token was checked; a transaction is answered 200 only after its commit, and otherwise only because of
+// bad credentials, a malformed body, or a database that cannot commit; no answer and no log line carries an event's content.
+import { isUtf8 } from "node:buffer";
 import { timingSafeEqual } from "node:crypto";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
@@ -34,7 +34,6 @@ export interface IntakeServerOptions {
 }
 
 const TRANSACTION_ID_BYTES_MAX = 255;
-const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 class MatrixError extends Error {
   readonly status: number;
@@ -60,13 +59,8 @@ function authenticator(hsToken: string): (request: FastifyRequest) => void {
 }
 
 function readBody(body: unknown): { events: readonly unknown[]; extensions: UnknownObject } {
-  if (!(body instanceof Uint8Array)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
-  let parsed: unknown;
-  try {
-    parsed = parseUntrustedJson(decoder.decode(body));
-  } catch {
-    // It is not UTF-8.
-  }
+  if (!Buffer.isBuffer(body)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
+  const parsed = isUtf8(body) ? parseUntrustedJson(body.toString("utf8")) : undefined;
   if (parsed === undefined) throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   const { events, ...extensions } = membersOf(parsed);
   if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
@@ -100,9 +94,8 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
     if (error.statusCode === 413) {
       // Repeated, it comes without its to-device messages, which another server can make this large.
       observe.transaction("too_large");
-      return reply
-        .code(413)
-        .send({ errcode: "M_TOO_LARGE", error: "the body is larger than this bridge takes" });
+      const answer = { errcode: "M_TOO_LARGE", error: "the body is larger than this bridge takes" };
+      return reply.code(413).send(answer);
     }
     if (error.statusCode !== undefined && error.statusCode < 500) {
       return reply.code(error.statusCode).send({ errcode: "M_UNKNOWN", error: "the request cannot be read" });

@@ -1,7 +1,6 @@
-// What a transaction brings for ghosts' devices beside its events: to-device messages, changed device lists,
-// counts of keys (MSC2409, MSC3202). Invariants: nothing here throws; a part that cannot be read is left out
-// and counted, and affects no other; what is for another device than a ghost's own is left out.
-// Protocol: Matrix application service API, "Pushing events", and the MSCs' unstable names.
+// What a transaction brings for ghosts' devices beside its events: to-device messages, changed device lists, counts of keys
+// (Matrix application service API, "Pushing events"; MSC2409, MSC3202). Invariants: nothing here throws; a part that cannot be
+// read is left out, and affects no other; what is for another device than a ghost's own is left out.
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
@@ -12,11 +11,7 @@ type Changes = { -readonly [Field in keyof DeviceChanges]: DeviceChanges[Field] 
   toDevice: UnknownObject[];
 };
 
-/**
- * @param body the transaction's fields besides `events`
- * @param devices the known device of each ghost: changed device lists concern them all
- * @returns what can be read, and is for a ghost of ours
- */
+/** @param body the fields besides `events`. @param devices the known device of each ghost: device lists concern all */
 export function readDevicePart(
   body: UnknownObject,
   namespace: Namespace,

@@ -1,6 +1,7 @@
 // A notice as the event that says it. Pure: kind, reason and the list of agents in, an event out.
 // Invariants: nothing of a question, an answer or an error's text is ever said; nobody is mentioned; in the list of agents a
 // card's text is shown as bounded plain text that notifies nobody; the list fits one event whatever cards say.
+import type { AgentCard } from "../../cards/card-fields.ts";
 import { type GhostMxid, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
@@ -60,11 +61,7 @@ export interface DirectoryLine {
   readonly skills?: readonly Skill[] | undefined;
 }
 
-interface Skill {
-  readonly name: string;
-  readonly description: string;
-  readonly examples?: readonly string[];
-}
+type Skill = Pick<AgentCard["skills"][number], "name" | "description" | "examples">;
 
 type Words = Texts["directory"];
 

@@ -33,63 +33,53 @@ export interface NoticeDependencies extends SenderDependencies {
 }
 
 export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNotice> {
-  const { ledger, clock, log } = deps;
-  return new WorkQueue({
-    clock,
-    concurrency: BATCH,
-    claim: (limit) => ledger.notices.claim(dueNow(clock, limit, LEASE_MS)),
-    work: (notice, draining) => sendNotice(deps, notice, draining),
-    onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
-  });
-}
+  const { ledger, agents, cards, clock, log, readsEncrypted } = deps;
 
-async function sendNotice(
-  deps: NoticeDependencies,
-  notice: ClaimedNotice,
-  signal?: AbortSignal,
-): Promise<void> {
-  const { ledger, clock, log, readsEncrypted } = deps;
-  const { kind, roomId, ghost, attempts, transactionId, sourceEventId, firstAttemptedAt } = notice;
-  const directory = kind === "agent_directory" ? await directoryLines(deps, notice.asker) : [];
-  const result = await sendOnce(
-    deps,
-    {
+  async function send(notice: ClaimedNotice, signal?: AbortSignal): Promise<void> {
+    const { kind, roomId, ghost, attempts, transactionId, sourceEventId, firstAttemptedAt } = notice;
+    const directory = kind === "agent_directory" ? await directoryLines(notice.asker) : [];
+    const event = {
       ...{ roomId, ghost, transactionId, sourceEventId, firstAttemptedAt, eventType: "m.room.message" },
       content: noticeContent(notice, { texts: deps.textsOf(roomId), readsEncrypted, directory }),
       // Who was refused has to learn why. The list of agents and the help are answers.
       forAllDevices: kind !== "agent_directory" && kind !== "help",
-      recordAttempt: (now) => ledger.notices.recordAttempt(notice, now),
-    },
-    signal,
-  );
-  if (result.kind === "sent") await ledger.notices.recordSent(notice, result.eventId);
-  else if (result.kind === "refused") await ledger.notices.drop(notice);
-  else {
-    const isStopped = result.afterMs === 0;
-    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
-    await ledger.notices.defer(notice, clock.now() + waitMs);
+      recordAttempt: (now: number) => ledger.notices.recordAttempt(notice, now),
+    };
+    const result = await sendOnce(deps, event, signal);
+    if (result.kind === "sent") await ledger.notices.recordSent(notice, result.eventId);
+    else if (result.kind === "refused") await ledger.notices.drop(notice);
+    else {
+      const isStopped = result.afterMs === 0;
+      const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
+      await ledger.notices.defer(notice, clock.now() + waitMs);
+    }
+    log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");
   }
-  log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");
-}
 
-/** The agents that somebody may ask. One is available by a recorded trust decision on its pin; no card is fetched. */
-async function directoryLines(
-  { agents, ledger, cards }: Pick<NoticeDependencies, "agents" | "ledger" | "cards">,
-  asker: UserId | undefined,
-): Promise<readonly DirectoryLine[]> {
-  const { byGhost } = await agents.current();
-  const allowed = [...byGhost.values()].filter(
-    ({ entry }) => asker !== undefined && isSenderAllowed(entry, asker),
-  );
-  return await Promise.all(
-    allowed.map(async (target) => {
-      const { ghost, agentId, entry, fingerprint } = target;
-      const record = await ledger.targets.get(ghost);
-      const verified = record?.trust === "verified" && record.targetFingerprint === fingerprint;
-      const available = isPinned(entry) && verified;
-      const card = available ? cards.verifiedCard(target) : undefined;
-      const name = card === undefined ? (entry.displayName ?? agentId) : ghostName(target, card);
-      return { ghost, name, available, description: card?.description, skills: card?.skills };
-    }),
-  );
+  /** The agents that somebody may ask. One is available by a recorded trust decision on its pin; no card is fetched. */
+  async function directoryLines(asker: UserId | undefined): Promise<readonly DirectoryLine[]> {
+    const { byGhost } = await agents.current();
+    const allowed = [...byGhost.values()].filter(
+      ({ entry }) => asker !== undefined && isSenderAllowed(entry, asker),
+    );
+    return await Promise.all(
+      allowed.map(async (target) => {
+        const { ghost, agentId, entry, fingerprint } = target;
+        const record = await ledger.targets.get(ghost);
+        const verified = record?.trust === "verified" && record.targetFingerprint === fingerprint;
+        const available = isPinned(entry) && verified;
+        const card = available ? cards.verifiedCard(target) : undefined;
+        const name = card === undefined ? (entry.displayName ?? agentId) : ghostName(target, card);
+        return { ghost, name, available, description: card?.description, skills: card?.skills };
+      }),
+    );
+  }
+
+  return new WorkQueue({
+    clock,
+    concurrency: BATCH,
+    claim: (limit) => ledger.notices.claim(dueNow(clock, limit, LEASE_MS)),
+    work: send,
+    onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
+  });
 }

@@ -1,7 +1,6 @@
-// Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on.
-// Invariants: the message is sent once, under one transaction ID, and each try of an edit has one of its own; a status that
-// cannot be shown delays no answer; nothing is left pinned of a delegation that has ended, unless the room refuses; what
-// others have pinned stays.
+// Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on. Invariants:
+// the message is sent once, under one transaction ID, and each try of an edit has one of its own; a status that cannot be
+// shown delays no answer; nothing of its own stays pinned when a delegation has ended, unless the room refuses.
 import type { Logger } from "pino";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
@@ -40,108 +39,88 @@ export interface StatusDependencies extends SenderDependencies {
   readonly onError: (error: unknown) => void;
 }
 
+const OPEN: ReadonlySet<ClaimedStatus["state"]> = new Set(OPEN_STATES);
+
 export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedStatus> {
-  const { ledger, clock } = deps;
+  const { ledger, clock, ghosts, homeserver } = deps;
+  const { statuses } = ledger;
+
+  async function show(status: ClaimedStatus, signal?: AbortSignal): Promise<void> {
+    const { state, eventId } = status;
+    const isOpen = OPEN.has(state);
+    const wasAttempted = eventId !== undefined || status.firstAttemptedAt !== undefined;
+    // The question back, or the answer, is there for people to see already.
+    if (!wasAttempted && !isOpen) return await statuses.end(status);
+    if (!wasAttempted && (state === "awaiting_input" || state === "reply_pending")) {
+      return await statuses.defer(status, clock.now() + LOOK_MS, false);
+    }
+    const text = statusText(status, deps.textsOf(status.roomId));
+    const isSaid = text.digest === status.shown;
+    if (isSaid && isOpen) return await statuses.defer(status, clock.now() + LOOK_MS, false);
+
+    const content = eventId === undefined ? firstContent(text, status) : editContent(text, eventId);
+    const sent: SendResult =
+      isSaid && eventId !== undefined ? { kind: "sent", eventId } : await send(status, content, signal);
+    if (sent.kind === "retry") return await again(status, sent.afterMs);
+    const message = eventId ?? (sent.kind === "sent" ? sent.eventId : undefined);
+    const goesOn = isOpen && sent.kind === "sent";
+    const pinned = message !== undefined && (await pin(status, message, goesOn, signal));
+    if (message !== undefined && sent.kind === "sent" && !isSaid) {
+      // Of a message that was attempted before, the room may have what it said then.
+      const digest = eventId === undefined && wasAttempted ? UNKNOWN : text.digest;
+      await statuses.recordShown(status, { eventId: message, digest, pinned }, clock.now() + LOOK_MS);
+      if (digest === UNKNOWN) return;
+    }
+    if (goesOn) return;
+    // The room may refuse the message now and not later. Without its row it would be new work at once.
+    if (pinned || isOpen) await again(status, signal?.aborted === true ? 0 : LOOK_MS);
+    else await statuses.end(status);
+  }
+
+  function send(status: ClaimedStatus, content: UnknownObject, signal?: AbortSignal): Promise<SendResult> {
+    const { roomId, ghost, sourceEventId, eventId } = status;
+    const ordinal = eventId === undefined ? 0 : clock.now();
+    const event = {
+      ...{ roomId, ghost, content, sourceEventId, eventType: "m.room.message" },
+      transactionId: replyTransactionId(sourceEventId, ghost, "progress", ordinal),
+      firstAttemptedAt: ordinal === 0 ? status.firstAttemptedAt : undefined,
+      recordAttempt: (now: number) => statuses.recordAttempt(status, now),
+    };
+    return sendOnce(deps, event, signal);
+  }
+
+  /** Whether the message may be pinned now. What the room refuses is not tried again. */
+  async function pin(
+    { roomId, ghost, eventId, firstAttemptedAt, pinned }: ClaimedStatus,
+    message: EventId,
+    goesOn: boolean,
+    signal?: AbortSignal,
+  ): Promise<boolean> {
+    const isNew = eventId === undefined;
+    // A process that sent it and died may have pinned it too.
+    const mayBe = pinned || (isNew && firstAttemptedAt !== undefined);
+    if (goesOn ? !isNew : !mayBe) return mayBe;
+    const set = (actor: GhostActor) => setPinned(homeserver, actor, roomId, message, goesOn);
+    const outcome = await ghosts.acting(ghost, set, signal);
+    return outcome.kind === "ok" ? goesOn : outcome.kind === "retry";
+  }
+
+  /** Tries again later: an outage, however long, costs a status nothing but time. */
+  async function again(status: ClaimedStatus, afterMs: number): Promise<void> {
+    const waitMs = afterMs === 0 ? 0 : backoffMs(BACKOFF, status.attempts, afterMs);
+    await statuses.defer(status, clock.now() + waitMs, true);
+  }
+
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => ledger.statuses.claim(dueNow(clock, limit, LEASE_MS)),
-    work: (status, draining) => showStatus(deps, status, draining),
+    claim: (limit) => statuses.claim(dueNow(clock, limit, LEASE_MS)),
+    work: show,
     onError: (error) => {
       deps.log.warn({ err: errorName(error) }, "a status message could not be worked on");
       deps.onError(error);
     },
   });
-}
-
-const OPEN: ReadonlySet<ClaimedStatus["state"]> = new Set(OPEN_STATES);
-
-async function showStatus(
-  deps: StatusDependencies,
-  status: ClaimedStatus,
-  signal?: AbortSignal,
-): Promise<void> {
-  const { ledger, clock } = deps;
-  const { state, eventId } = status;
-  const isOpen = OPEN.has(state);
-  const wasAttempted = eventId !== undefined || status.firstAttemptedAt !== undefined;
-  // The question back, or the answer, is there for people to see already.
-  if (!wasAttempted && !isOpen) return await ledger.statuses.end(status);
-  if (!wasAttempted && (state === "awaiting_input" || state === "reply_pending")) {
-    return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
-  }
-  const text = statusText(status, deps.textsOf(status.roomId));
-  const isSaid = text.digest === status.shown;
-  if (isSaid && isOpen) return await ledger.statuses.defer(status, clock.now() + LOOK_MS, false);
-
-  const content = eventId === undefined ? firstContent(text, status) : editContent(text, eventId);
-  const sent: SendResult =
-    isSaid && eventId !== undefined ? { kind: "sent", eventId } : await send(deps, status, content, signal);
-  if (sent.kind === "retry") return await again(deps, status, sent.afterMs);
-  const message = eventId ?? (sent.kind === "sent" ? sent.eventId : undefined);
-  const goesOn = isOpen && sent.kind === "sent";
-  const pinned = message !== undefined && (await pin(deps, status, message, goesOn, signal));
-  if (message !== undefined && sent.kind === "sent" && !isSaid) {
-    // Of a message that was attempted before, the room may have what it said then.
-    const digest = eventId === undefined && wasAttempted ? UNKNOWN : text.digest;
-    const shown = { eventId: message, digest, pinned };
-    await ledger.statuses.recordShown(status, shown, clock.now() + LOOK_MS);
-    if (digest === UNKNOWN) return;
-  }
-  if (goesOn) return;
-  // The room may refuse the message now and not later. Without its row it would be new work at once.
-  if (pinned || isOpen) await again(deps, status, signal?.aborted === true ? 0 : LOOK_MS);
-  else await ledger.statuses.end(status);
-}
-
-function send(
-  deps: StatusDependencies,
-  status: ClaimedStatus,
-  content: UnknownObject,
-  signal?: AbortSignal,
-): Promise<SendResult> {
-  const { roomId, ghost, sourceEventId, eventId, firstAttemptedAt } = status;
-  const ordinal = eventId === undefined ? 0 : deps.clock.now();
-  return sendOnce(
-    deps,
-    {
-      ...{ roomId, ghost, content, sourceEventId, eventType: "m.room.message" },
-      transactionId: replyTransactionId(sourceEventId, ghost, "progress", ordinal),
-      firstAttemptedAt: ordinal === 0 ? firstAttemptedAt : undefined,
-      recordAttempt: (now) => deps.ledger.statuses.recordAttempt(status, now),
-    },
-    signal,
-  );
-}
-
-/** Whether the message may be pinned now. What the room refuses is not tried again. */
-async function pin(
-  deps: StatusDependencies,
-  { roomId, ghost, eventId, firstAttemptedAt, pinned }: ClaimedStatus,
-  message: EventId,
-  goesOn: boolean,
-  signal?: AbortSignal,
-): Promise<boolean> {
-  const isNew = eventId === undefined;
-  // A process that sent it and died may have pinned it too.
-  const mayBe = pinned || (isNew && firstAttemptedAt !== undefined);
-  if (goesOn ? !isNew : !mayBe) return mayBe;
-  const outcome = await deps.ghosts.acting(
-    ghost,
-    (actor) => setPinned(deps.homeserver, actor, roomId, message, goesOn),
-    signal,
-  );
-  return outcome.kind === "ok" ? goesOn : outcome.kind === "retry";
-}
-
-/** Tries again later: an outage, however long, costs a status nothing but time. */
-async function again(
-  { ledger, clock }: StatusDependencies,
-  status: ClaimedStatus,
-  afterMs: number,
-): Promise<void> {
-  const waitMs = afterMs === 0 ? 0 : backoffMs(BACKOFF, status.attempts, afterMs);
-  await ledger.statuses.defer(status, clock.now() + waitMs, true);
 }
 
 const PINNED = "m.room.pinned_events";

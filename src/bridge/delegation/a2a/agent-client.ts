@@ -1,6 +1,6 @@
 // Calls to one agent whose card was just verified, by A2A 1.0 over JSON-RPC (section 9) and HTTP+JSON (section 11), or 0.3.
-// Invariants: each request carries a token of the agent's own credentials and the protocol's version; a 401 refreshes the token
-// once and repeats the request once; every failure leaves as an A2aFailure, or as the caller's own abort reason.
+// Invariants: each request carries a token of the agent's own credentials and the protocol's version; a 401 refreshes the
+// token once and repeats the request once; every failure leaves as an A2aFailure, or as the caller's own abort reason.
 import { type StreamResponse, TaskState } from "@a2a-js/sdk";
 import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/card-fields.ts";
@@ -73,10 +73,7 @@ export class AgentClient {
       peer.card.capabilities.extensions?.some(({ uri }) => uri === MESSAGE_ID_IDEMPOTENCY) === true;
   }
 
-  /**
-   * Obtains the token that the next call uses. Returns whether it had to be requested from the issuer.
-   * @throws A2aFailure `unauthenticated`
-   */
+  /** Obtains the next call's token. Returns whether the issuer was asked for it. @throws A2aFailure `unauthenticated` */
   async prepare(): Promise<boolean> {
     const token = await this.#token(undefined);
     this.#prepared = token?.value;
@@ -104,7 +101,6 @@ export class AgentClient {
     );
   }
 
-  /** SubscribeToTask: begins with the task as it stands. */
   subscribe(taskId: string, signal: AbortSignal): AsyncGenerator<AgentUpdate, void> {
     return this.#stream(
       "subscribe",
@@ -265,7 +261,6 @@ export class AgentClient {
   }
 }
 
-/** The next update that the bridge knows; undefined at the end of the stream. */
 async function nextUpdate(events: AsyncGenerator<StreamResponse, void>): Promise<AgentUpdate | undefined> {
   for (;;) {
     const next = await events.next();

@@ -1,12 +1,12 @@
-// Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a
-// stream, are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid
-// JSON that is not nested too deep pass, so that the SDK neither prints nor half-reads an agent's text; the connection is
-// dropped at the first fault.
+// Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a stream,
+// are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid JSON, not
+// nested too deep, pass, so that the SDK prints and half-reads nothing; the connection is dropped at the first fault.
 import { isTooDeep, parseUntrustedJson } from "../../../domain/strict-json.ts";
 
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
 export type BodyFault = "too_large" | "garbage" | "broken";
 type OnFault = (fault: BodyFault) => void;
+type Bytes = ReadableStream<Uint8Array>;
 
 /** A stream may bring this many times the bound in all; an agent with more to say is polled instead. */
 const STREAM_TOTAL_FACTOR = 16;
@@ -21,11 +21,11 @@ class GuardError extends Error {
 
 /** Passes chunks through `transform` until it throws a GuardError or the source fails; reports which. */
 function guarded(
-  body: ReadableStream<Uint8Array>,
+  body: Bytes,
   transform: (chunk: Uint8Array) => Uint8Array[],
   flush: () => Uint8Array[],
   onFault: OnFault,
-): ReadableStream<Uint8Array> {
+): Bytes {
   const reader = body.getReader();
   let isUnwanted = false;
   const fail = (controller: ReadableStreamDefaultController<Uint8Array>, error: unknown) => {
@@ -58,11 +58,7 @@ function guarded(
 }
 
 /** A plain body of at most `bytesMax` bytes. It passes at its end, if it is empty, or JSON that is not nested too deep. */
-export function boundedBody(
-  body: ReadableStream<Uint8Array>,
-  bytesMax: number,
-  onFault: OnFault,
-): ReadableStream<Uint8Array> {
+export function boundedBody(body: Bytes, bytesMax: number, onFault: OnFault): Bytes {
   const held: Uint8Array[] = [];
   let length = 0;
   const take = (chunk: Uint8Array) => {
@@ -86,11 +82,11 @@ export function boundedBody(
  * @param isSound says whether an event's parsed data can be decoded; called before the event passes
  */
 export function boundedEvents(
-  body: ReadableStream<Uint8Array>,
+  body: Bytes,
   bytesMax: number,
   isSound: (data: unknown) => boolean,
   onFault: OnFault,
-): ReadableStream<Uint8Array> {
+): Bytes {
   const decoder = new TextDecoder();
   const encoder = new TextEncoder();
   let total = 0;

@@ -13,17 +13,13 @@ export const A2A_FAILURES = [
   "not_delivered",
   /** The agent may or may not have acted on it. */
   "ambiguous",
-  /** 429: the agent or its gateway asks to wait. */
   "throttled",
   /** No token could be had, or a fresh one was refused with 401. */
   "unauthenticated",
-  /** 403: this client may not call the agent. */
   "forbidden",
   /** 404: nothing answers at the agent's URL. */
   "not_found",
-  /** The agent does not know the task. */
   "task_not_found",
-  /** The agent does not offer the operation. */
   "unsupported",
   /** The agent answered the call with an error of its own. */
   "agent_error",
@@ -31,7 +27,6 @@ export const A2A_FAILURES = [
   "not_a2a",
   /** The answer is JSON, and breaks the rules of A2A. */
   "protocol",
-  /** The answer is longer than allowed; the connection was dropped. */
   "too_large",
 ] as const;
 export type A2aFailureKind = (typeof A2A_FAILURES)[number];

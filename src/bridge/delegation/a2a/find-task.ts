@@ -1,7 +1,6 @@
-// The search for the task of an earlier request, after a crash or an answer that never came.
-// Invariants: the result is `absent` only when the agent's whole list back to the question's time was read and its
+// The search for the task of an earlier request, after a crash or an answer that never came (A2A 1.0, section 3.1.4,
+// ListTasks). Invariants: the result is `absent` only when the agent's whole list back to the question's time was read and its
 // tasks carry their history; anything less is `unusable`, and the caller does not send again.
-// Protocol: A2A 1.0, section 3.1.4 (ListTasks: newest first, scoped to the caller).
 import type { AgentClient } from "./agent-client.ts";
 import { A2aFailure, type A2aFailureKind } from "./classify-failure.ts";
 import type { TaskView } from "./protocol.ts";
@@ -26,11 +25,7 @@ const CANNOT_LIST: ReadonlySet<A2aFailureKind> = new Set([
   "task_not_found",
 ]);
 
-/**
- * Looks for the task whose history has `messageId`.
- * @param askedAt when the question was admitted, milliseconds since the Unix epoch
- * @throws A2aFailure when the agent cannot be reached just now
- */
+/** @param askedAt when the question was admitted, epoch milliseconds. @throws A2aFailure when the agent is away just now */
 export async function findTask(
   client: Pick<AgentClient, "listTasks">,
   messageId: string,

@@ -112,10 +112,7 @@ export type AgentHttp = ReturnType<typeof createAgentHttp>;
 
 const CONNECT_TIMEOUT_MS = 10_000;
 
-/**
- * Real connections. Time limits on an exchange are its caller's, who knows what is streamed.
- * @param resolve how names are looked up
- */
+/** Real connections. Time limits on an exchange are its caller's. @param resolve how names are looked up */
 export function createAgentHttp(resolve: typeof lookup = lookup) {
   const connect = { timeout: CONNECT_TIMEOUT_MS };
   const unlimited = { headersTimeout: 0, bodyTimeout: 0 };

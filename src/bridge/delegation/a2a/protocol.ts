@@ -17,12 +17,10 @@ import { A2aFailure } from "./classify-failure.ts";
 export interface Question {
   /** Stable: a repeated request carries the same one. */
   readonly messageId: string;
-  /** Empty when there is a file alone. */
   readonly text: string;
   readonly file?: FilePart | undefined;
   /** The task that asked; undefined for a new one. */
   readonly taskId: string | undefined;
-  /** The conversation that it continues. */
   readonly contextId: string | undefined;
 }
 
@@ -90,7 +88,6 @@ export interface StatusView {
   readonly statusKey: string | undefined;
 }
 
-/** A task as a whole. */
 export interface TaskView extends StatusView {
   readonly kind: "task";
   readonly artifacts: readonly ArtifactView[];

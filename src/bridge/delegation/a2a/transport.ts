@@ -1,7 +1,6 @@
 // Which of a card's interfaces the bridge calls, and the SDK's client transport for one call of it.
 // Invariants: JSON-RPC and HTTP+JSON only, protocol 1.0 before 0.3, the card's own order otherwise; only URLs that
-// `mayRequest` allows, so that no token goes to another origin or in the clear; a transport serves one call, and its
-// `fetch` is that call's exchange.
+// `mayRequest` allows, so that no token goes to another origin or in the clear; a transport serves one call.
 import { AgentCard as SdkAgentCard, StreamResponse } from "@a2a-js/sdk";
 import {
   JsonRpcTransportFactory,

@@ -63,7 +63,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
     log: recordedLog().log,
     onError: (error) => asked.push(`error ${(error as Error).message}`),
   });
-  t.after(() => sync.drain());
+  t.after(() => sync.loop.drain());
   const taken = () => asked.splice(0).filter((one) => !one.startsWith("named "));
   const compared = () => asked.filter((one) => one.startsWith("named "));
   const change = (targets: readonly AgentTarget[]) => {
@@ -96,7 +96,7 @@ describe("card refresh", () => {
 
   it("a changed, emptied or removed entry takes effect within a second, without a question [AGT-1]", async (t) => {
     const { sync, clock, taken, change } = fixture(t, [agentTarget(key)]);
-    sync.start();
+    sync.loop.start();
     await clock.advance(0);
     assert.deepEqual(taken(), NAMED);
     change([agentTarget(key, { allowedSenders: [] })]);
