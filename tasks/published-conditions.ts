@@ -52,7 +52,7 @@ function list(values: readonly (string | number | null)[] | undefined): string {
   return values === undefined ? "any" : values.map((one) => (one === null ? "–" : `\`${one}\``)).join(" ");
 }
 
-function answerText({ verdict, layers, statuses = [null], reasons }: Answer): string {
+function answerText({ verdict, layers, statuses, reasons }: Answer): string {
   return `\`${verdict}\` by ${list(layers)}, status ${list(statuses)}, reason ${list(reasons)}`;
 }
 

@@ -11,12 +11,10 @@ import {
 import { rotateAgent } from "../federation/agents/rotate.ts";
 import { withdrawAgent } from "../federation/agents/withdraw.ts";
 import type { Federation } from "../federation/reconcile/context.ts";
-import { defineCommand } from "./lib/command.ts";
+import { type DeploymentOptions, defineCommand, OPTION, required } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { openForCommand } from "./lib/federation.ts";
-import { CONFIG, type DeploymentOptions, JSON_OPTION } from "./lib/options.ts";
+import { conditionText, openForCommand } from "./lib/federation.ts";
 import { print, renderTable, short } from "./lib/output.ts";
-import { conditionText } from "./lib/step-table.ts";
 
 async function changeIdentity(
   options: DeploymentOptions,
@@ -58,15 +56,15 @@ function textOf(result: IdentityResult, evidence: string): string {
 export const addCommand = defineCommand({
   arguments: [["<agent>", "its name here: a to z, 0 to 9, '.', '_' and '-'; part of its ghost's user ID"]],
   options: [
-    ["--card-url <url>", "where its signed card is served", { required: true }],
-    ["--jwks <file>", "the public key that signs its card: a JWK or a JWK set", { required: true }],
+    required("--card-url <url>", "where its signed card is served"),
+    required("--jwks <file>", "the public key that signs its card: a JWK or a JWK set"),
     ["--key-id <id>", "which key of the set; or the kid of a JWK that has none"],
     [
       "--allowed-origin <origin>",
       "where its interfaces are, when that is not the card's origin, or is a private host name",
     ],
-    CONFIG.federation,
-    JSON_OPTION,
+    OPTION.federation,
+    OPTION.json,
   ],
   help: `
 The card is fetched and verified by the key. Then one commit writes the agent into registry/organisation.yaml, and the
@@ -86,7 +84,7 @@ private_jwk.`,
 
 export const removeCommand = defineCommand({
   arguments: [["<agent>", "its name under consumes in registry/organisation.yaml"]],
-  options: [CONFIG.federation, JSON_OPTION],
+  options: [OPTION.federation, OPTION.json],
   help: `
 Its entry goes, and the bridge carries it no more; its ghost stays in its rooms and answers that the agent is no longer
 offered. Its key is not retired: it may be added again. For a key that must never be trusted again: agent withdraw.`,
@@ -97,15 +95,15 @@ offered. Its key is not retired: it may be added again. For a key that must neve
 export const rotateCommand = defineCommand({
   arguments: [["<agent>", "its name under agents in registry/organisation.yaml"]],
   options: [
-    ["--key <file>", "where its private key lies; the new one comes into its place", { required: true }],
-    ["--card <file>", "its card; signed anew, by the new key alone", { required: true }],
-    ["--key-id <id>", "the kid of the new key", { required: true }],
+    required("--key <file>", "where its private key lies; the new one comes into its place"),
+    required("--card <file>", "its card; signed anew, by the new key alone"),
+    required("--key-id <id>", "the kid of the new key"),
     ["--new-key <file>", "a private key made elsewhere; one is made when left out", PATH],
     ["--lost", "the old private key is lost for good"],
     ["--old-card <file>", "a card that the lost key has signed, when --card is no such card", OLD_CARD],
     ["--card-url <url>", "where the card is served; by default the gateway's public address of it"],
-    CONFIG.federation,
-    JSON_OPTION,
+    OPTION.federation,
+    OPTION.json,
   ],
   help: `
 The old private key is removed, the card is signed by the new one, and the registry changes in one commit: the
@@ -129,11 +127,7 @@ nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.`,
 export const pinCommand = defineCommand({
   arguments: [PARTNER_OR_US, ["<agent>", "its name in the registry"]],
   options: [
-    [
-      "--jwk <file>",
-      "the new public key: a JWK or a JWK set, received by another way than the card",
-      { required: true },
-    ],
+    required("--jwk <file>", "the new public key: a JWK or a JWK set, received by another way than the card"),
     ["--key-id <id>", "which key of the set; or the kid of a JWK that has none"],
     ["--replaces <id>", "the key ID that is pinned now, to change it"],
     [
@@ -141,8 +135,8 @@ export const pinCommand = defineCommand({
       "a card that the old key has signed, where this deployment has kept none",
       OLD_CARD,
     ],
-    CONFIG.federation,
-    JSON_OPTION,
+    OPTION.federation,
+    OPTION.json,
   ],
   help: `
 The registry pins the new key, and the old one goes on the retired list, in one commit. Then the card plane is
@@ -165,7 +159,7 @@ export const withdrawCommand = defineCommand({
     PARTNER_OR_US,
     ["<agent>", "its agent that our bridge carries, or an agent of ours that it may invoke"],
   ],
-  options: [CONFIG.federation, JSON_OPTION],
+  options: [OPTION.federation, OPTION.json],
   help: `
 An agent that our bridge carries: its entry goes, its pin is retired, and the bridge quarantines it at once.
 An agent of ours: the partner may invoke it no more (its authorization, and the card where nobody else consumes

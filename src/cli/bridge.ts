@@ -15,12 +15,11 @@ import { shellWord } from "../domain/printable.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { createFile, readIfPresent, replacePrivateFile, requireAbsent } from "../runtime/write-file.ts";
-import { defineCommand } from "./lib/command.ts";
-import { CONFIG, fromConfigFile, httpUrl, JSON_OPTION, parser, startingOptions } from "./lib/options.ts";
+import { defineCommand, fromConfigFile, httpUrl, OPTION, parser, startingOptions } from "./lib/command.ts";
 import { print, printText, say } from "./lib/output.ts";
 
 export const command = defineCommand({
-  options: [CONFIG.bridge],
+  options: [OPTION.bridge],
   help: `
 Runs in the foreground until SIGTERM, then drains. The log is one JSON object a line, without content.
 /livez, /readyz and /metrics are served at the address that \`observe\` names in the configuration.`,
@@ -87,7 +86,7 @@ Next:
 
 export const registrationCommand = defineCommand({
   options: [
-    CONFIG.bridge,
+    OPTION.bridge,
     ["-o, --output <file>", "where to write it; beside the configuration when absent"],
     ["--force", "replace a registration that has other tokens"],
   ],
@@ -122,7 +121,7 @@ function isSafeToReplace(file: string, tokens: AppserviceTokens): boolean {
 }
 
 export const migrateCommand = defineCommand({
-  options: [CONFIG.bridge, JSON_OPTION],
+  options: [OPTION.bridge, OPTION.json],
   help: `
 A bridge does the same when it starts. Where its role may not change the schema, run this before, with the URL of a
 role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migrate. Bridges that run go on meanwhile.`,
@@ -136,7 +135,7 @@ role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migra
 });
 
 export const acceptRestoredDatabaseCommand = defineCommand({
-  options: [CONFIG.bridge, JSON_OPTION],
+  options: [OPTION.bridge, OPTION.json],
   help: `
 A bridge refuses to start on a database that is older than what it has told the homeserver: what was done since the
 backup would be done again. This command cancels every question that is open in the database, because it may have been

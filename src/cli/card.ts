@@ -22,9 +22,8 @@ import { jsonText } from "../domain/json.ts";
 import { quoted } from "../domain/printable.ts";
 import { readInput } from "../runtime/read-input.ts";
 import { createFile, PUBLIC } from "../runtime/write-file.ts";
-import { defineCommand } from "./lib/command.ts";
+import { defineCommand, parser, required } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { parser } from "./lib/options.ts";
 import { print, printData, printText, say } from "./lib/output.ts";
 
 /** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */
@@ -48,11 +47,7 @@ async function verifyFile(card: string, pinned: readonly PinnedKey[]) {
 export const verifyCommand = defineCommand({
   arguments: [["<card...>", "files, each an Agent Card as it is served"]],
   options: [
-    [
-      "--jwks <file>",
-      "the trusted public keys, a JWK set; only EC P-256 keys with a kid are used",
-      { required: true },
-    ],
+    required("--jwks <file>", "the trusted public keys, a JWK set; only EC P-256 keys with a kid are used"),
     ["--json", "print one JSON array instead, with key ID, digest and place"],
   ],
   help: `
@@ -96,8 +91,8 @@ Prints "NAME ok", or a line a finding: "NAME: PLACE: RULE: what to do". Signatur
 export const signCommand = defineCommand({
   arguments: [["<card>", "the card's JSON file"]],
   options: [
-    ["--key <file>", "the private key: a JWK, or PKCS #8 PEM", { required: true }],
-    ["--key-id <id>", "the kid that verifiers have pinned", { required: true }],
+    required("--key <file>", "the private key: a JWK, or PKCS #8 PEM"),
+    required("--key-id <id>", "the kid that verifiers have pinned"),
     ["-o, --output <file>", "where to write the signed card; standard output when absent"],
   ],
   help: `
@@ -131,7 +126,7 @@ export const keygenCommand = defineCommand({
       "the kid: letters, digits and . _ -, at most 128",
       { required: true, parse: keyIdOption },
     ],
-    ["-o, --output <directory>", "where to write ID.private.jwk and ID.jwks.json", { required: true }],
+    required("-o, --output <directory>", "where to write ID.private.jwk and ID.jwks.json"),
   ],
   help: "\nPartners pin the public key set ID.jwks.json, received by another way than the card.",
   async run(_, { keyId, output }) {

@@ -120,13 +120,11 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
         show: "show a private record, and what it lacks",
       },
     ),
-    group("offboarding", "", () => import("./offboarding/status.ts"), {
+    group("offboarding", "", () => import("./offboarding/run.ts"), {
       plan: "show what each remaining step would change",
       status: "show where a removal is, and the next command",
       waive: "accept that something could not be reached",
       abort: "end a removal without completing it",
-    }),
-    group("offboarding", "", () => import("./offboarding/steps.ts"), {
       run: "do every step that needs nobody else",
       next: "close the next plane, and show that it is closed",
       sign: "sign what was shown here or stated by the other",

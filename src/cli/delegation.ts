@@ -1,7 +1,6 @@
 import type { OpenDelegation } from "../bridge/ledger/operator-commands.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { defineCommand } from "./lib/command.ts";
-import { CONFIG, JSON_OPTION } from "./lib/options.ts";
+import { defineCommand, OPTION } from "./lib/command.ts";
 import { print } from "./lib/output.ts";
 import { changing, delegationTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
 
@@ -21,7 +20,7 @@ const DELEGATION: Subject<OpenDelegation> = {
 };
 
 export const listCommand = defineCommand({
-  options: [CONFIG.bridge, ["--room <room>", "only those of this room"], JSON_OPTION],
+  options: [OPTION.bridge, ["--room <room>", "only those of this room"], OPTION.json],
   help: `
 The oldest come first. WAITS FOR: nothing (a bridge works on it), its turn (BEHIND names the delegation or the encrypted
 event at the head of its room), next try (after a failure, for LAST REASON), the agent (its task runs), the asker (the agent has

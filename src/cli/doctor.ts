@@ -1,15 +1,14 @@
 import { examineBridge, type Finding } from "../bridge/doctor/doctor.ts";
 import { systemClock } from "../domain/clock.ts";
-import { defineCommand } from "./lib/command.ts";
+import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { CONFIG, fromConfigFile } from "./lib/options.ts";
 import { print } from "./lib/output.ts";
 
 const MARKS: Readonly<Record<Finding["state"], string>> = { ok: "ok", not_known: "?", failing: "PROBLEM" };
 const WIDTH = 9;
 
 export const command = defineCommand({
-  options: [CONFIG.bridge, ["--json", "print the findings as JSON"]],
+  options: [OPTION.bridge, ["--json", "print the findings as JSON"]],
   help: `
 Examines the bridge's folder, its homeserver, the card that each agent serves now, for 5 s at most, and what the
 running bridge says of itself: its database, its ghosts, and unless encryption is refused each link of their keys. It changes

@@ -1,6 +1,5 @@
 import type { OpenEnvelope } from "../bridge/ledger/operator-commands.ts";
-import { defineCommand } from "./lib/command.ts";
-import { CONFIG, JSON_OPTION } from "./lib/options.ts";
+import { defineCommand, OPTION } from "./lib/command.ts";
 import { print } from "./lib/output.ts";
 import { changing, envelopeTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
 
@@ -12,7 +11,7 @@ const ENVELOPE: Subject<OpenEnvelope> = {
 };
 
 export const listCommand = defineCommand({
-  options: [CONFIG.bridge, ["--room <room>", "only those of this room"], JSON_OPTION],
+  options: [OPTION.bridge, ["--room <room>", "only those of this room"], OPTION.json],
   help: `
 The oldest come first. An event holds its room for limits.roomGate after it came, and waits for its key until UNTIL.`,
   async run(_, options) {

@@ -2,12 +2,11 @@ import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
 import { serve } from "../gateway/serve.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { defineCommand } from "./lib/command.ts";
+import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
 import type { ExitCode } from "./lib/exit-codes.ts";
-import { CONFIG, fromConfigFile } from "./lib/options.ts";
 
 export const command = defineCommand({
-  options: [CONFIG.gateway],
+  options: [OPTION.gateway],
   help: `
 Runs Envoy on the rendered configuration, in the foreground, until SIGTERM. Beside its own file it follows
 the two that say which cards are public and who may call (publicationFile, invocationFile). A change of any

@@ -2,9 +2,8 @@ import { loadBridgeConfig } from "../bridge/config.ts";
 import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
 import { type DeviceAdmin, type DeviceReport, withDeviceAdmin } from "../bridge/device-admin.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { defineCommand } from "./lib/command.ts";
+import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { CONFIG, fromConfigFile, JSON_OPTION } from "./lib/options.ts";
 import { print, renderTable, say } from "./lib/output.ts";
 
 function onDevices<T>(configFile: string, work: (admin: DeviceAdmin) => Promise<T>): Promise<T> {
@@ -33,7 +32,7 @@ function rowOf(report: DeviceReport): string[] {
 }
 
 export const statusCommand = defineCommand({
-  options: [CONFIG.bridge, JSON_OPTION],
+  options: [OPTION.bridge, OPTION.json],
   help: `
 A device is created once. It stops, and its ghost takes no part in encrypted rooms, when its store is lost or
 belongs to another device, when the store was restored to an older state than the homeserver has recorded, and when
@@ -55,7 +54,7 @@ stopped, or the homeserver does not have the stored keys.`,
 
 export const resetCommand = defineCommand({
   arguments: [["<ghost>", "an agent's name in agents.yaml, or the ghost's user ID"]],
-  options: [CONFIG.bridge, ["--yes", "do it, knowing what is lost"], JSON_OPTION],
+  options: [OPTION.bridge, ["--yes", "do it, knowing what is lost"], OPTION.json],
   help: `
 Deletes the ghost's device at the homeserver, with its keys, and its store here. The ghost gets a new device and a
 new cross-signing identity, which people's clients show as a changed identity. Lost for good: every key that only

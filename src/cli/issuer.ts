@@ -5,12 +5,11 @@ import { loadIssuerConfig } from "../issuer/config.ts";
 import { generateSigningKeys, startIssuer } from "../issuer/server.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { createFile } from "../runtime/write-file.ts";
-import { defineCommand } from "./lib/command.ts";
-import { CONFIG, fromConfigFile } from "./lib/options.ts";
+import { defineCommand, fromConfigFile, OPTION, required } from "./lib/command.ts";
 import { printText, renderJson } from "./lib/output.ts";
 
 export const command = defineCommand({
-  options: [CONFIG.issuer],
+  options: [OPTION.issuer],
   help: `
 Issues OAuth 2.0 access tokens to declared clients, in the foreground, until SIGTERM. The clients' file
 and their secrets are read again at each request. The log line with "event":"ready" says that it serves.`,
@@ -26,9 +25,7 @@ and their secrets are read again at each request. The log line with "event":"rea
 });
 
 export const keygenCommand = defineCommand({
-  options: [
-    ["-o, --output <file>", "where to write them; an existing file is kept and refused", { required: true }],
-  ],
+  options: [required("-o, --output <file>", "where to write them; an existing file is kept and refused")],
   async run(_, options) {
     const file = resolve(options.output);
     const keys = await generateSigningKeys();

@@ -20,13 +20,17 @@ import { acceptedState } from "../federation/reconcile/accept-head.ts";
 import { findPartner } from "../federation/registry/partner.ts";
 import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
-import { defineCommand } from "./lib/command.ts";
+import { type DeploymentOptions, defineCommand, OPTION, PARTNER, required } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { openForCommand, outsideOf } from "./lib/federation.ts";
-import { CONFIG, type DeploymentOptions, JSON_OPTION, PARTNER, PROBE_CONFIG } from "./lib/options.ts";
+import {
+  conditionText,
+  openForCommand,
+  outsideOf,
+  planeWords,
+  planText,
+  stepTable,
+} from "./lib/federation.ts";
 import { print, say, short } from "./lib/output.ts";
-import { planeWords } from "./lib/progress.ts";
-import { conditionText, planText, stepTable } from "./lib/step-table.ts";
 
 const ROOMS_OPTION = [
   "--rooms <choice>",
@@ -67,10 +71,10 @@ function printDone(
 export const openCommand = defineCommand({
   arguments: [PARTNER],
   options: [
-    ["--approval <reference>", "where the contractual approval is filed", { required: true }],
-    ["--new-identities <file>", "what the partner brings anew: its client, its keys", { required: true }],
-    CONFIG.federation,
-    JSON_OPTION,
+    required("--approval <reference>", "where the contractual approval is filed"),
+    required("--new-identities <file>", "what the partner brings anew: its client, its keys"),
+    OPTION.federation,
+    OPTION.json,
   ],
   help: `
 The partnership is new: everything that the partner's file pinned goes on its retired list and is refused from now
@@ -92,7 +96,7 @@ not_removed, removal_open, retired_key, retired_client, fresh_secret, unknown_ag
 
 export const planCommand = defineCommand({
   arguments: [PARTNER],
-  options: [ROOMS_OPTION, CONFIG.federation, JSON_OPTION],
+  options: [ROOMS_OPTION, OPTION.federation, OPTION.json],
   help: "\nChanges nothing. Asks the homeserver, and the partner's, about the rooms of plane 2.",
   async run([partner], options) {
     const planned = await planReadmission(await openReadmission(options), partner, options.rooms);
@@ -103,7 +107,7 @@ export const planCommand = defineCommand({
 
 export const nextCommand = defineCommand({
   arguments: [PARTNER],
-  options: [ROOMS_OPTION, PROBE_CONFIG, CONFIG.federation, JSON_OPTION],
+  options: [ROOMS_OPTION, OPTION.probe, OPTION.federation, OPTION.json],
   help: `
 In the order 1 transport, 2 rooms, 3 border, 4 card, 5 gateway: the plane is opened in one commit, brought into
 force, and observed until its parts say that the partner is let in. Before plane 2 the rooms it touches are shown
@@ -143,7 +147,7 @@ function invitationLines({ rooms, touched }: ReadmissionStepResult["readmission"
 
 export const statusCommand = defineCommand({
   arguments: [PARTNER],
-  options: [CONFIG.federation, JSON_OPTION],
+  options: [OPTION.federation, OPTION.json],
   async run([partner], options) {
     const federation = await openForCommand(options.config);
     const { registry, revision } = (await acceptedState(federation)).desired;

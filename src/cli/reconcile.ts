@@ -7,14 +7,13 @@ import { follow } from "../federation/reconcile/follow-branch.ts";
 import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { defineCommand, type OptionValues } from "./lib/command.ts";
+import { defineCommand, OPTION, type OptionValues } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
-import { CONFIG } from "./lib/options.ts";
 import { print, renderTable, short } from "./lib/output.ts";
 
 const OPTIONS = [
-  CONFIG.federation,
+  OPTION.federation,
   ["--once", "one pass, also over what waits, then a table"],
   ["--plane <name>", "with --once: only this plane", { choices: PLANE_NAMES }],
   ["--allow-non-fast-forward", "with --once: accept a head that does not descend from the last accepted one"],

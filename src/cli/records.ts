@@ -1,14 +1,10 @@
 import { createKeyPair } from "../records/sign/signer.ts";
-import { defineCommand } from "./lib/command.ts";
+import { defineCommand, required } from "./lib/command.ts";
 import { print } from "./lib/output.ts";
 
 export const keygenCommand = defineCommand({
   options: [
-    [
-      "-o, --output <directory>",
-      "where to write records-key.pem and records-key.pub.pem",
-      { required: true },
-    ],
+    required("-o, --output <directory>", "where to write records-key.pem and records-key.pub.pem"),
     ["--json", "print one JSON object instead"],
   ],
   help: `

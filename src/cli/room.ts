@@ -1,10 +1,9 @@
-import { defineCommand } from "./lib/command.ts";
-import { CONFIG, JSON_OPTION } from "./lib/options.ts";
+import { defineCommand, OPTION } from "./lib/command.ts";
 import { print } from "./lib/output.ts";
 import { delegationTable, envelopeTable, found, inJson, onLedger, roomTable } from "./lib/waiting-work.ts";
 
 export const listCommand = defineCommand({
-  options: [CONFIG.bridge, JSON_OPTION],
+  options: [OPTION.bridge, OPTION.json],
   help: `
 The room with the oldest open question comes first. HEAD: the delegation (a number) or the encrypted event whose turn
 it is. SINCE: when the oldest open question came.`,
@@ -16,7 +15,7 @@ it is. SINCE: when the oldest open question came.`,
 
 export const showCommand = defineCommand({
   arguments: [["<room>", "the room ID"]],
-  options: [CONFIG.bridge, JSON_OPTION],
+  options: [OPTION.bridge, OPTION.json],
   help: `
 The columns are those of the lists of rooms, delegations and encrypted events.`,
   async run([room], options) {

@@ -4,7 +4,7 @@ import { loadTrust } from "../records/format/trust.ts";
 import type { RecordOutcome } from "../records/verify/report.ts";
 import { verifyRecord } from "../records/verify/verify-record.ts";
 import { readInput } from "../runtime/read-input.ts";
-import { defineCommand } from "./lib/command.ts";
+import { defineCommand, required } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { print } from "./lib/output.ts";
 import { renderReport } from "./lib/verify-report.ts";
@@ -12,7 +12,7 @@ import { renderReport } from "./lib/verify-report.ts";
 export const command = defineCommand({
   arguments: [["<record>", "the record file that both organisations signed"]],
   options: [
-    ["--trust <file>", "YAML: both organisations' public keys, and what is expected", { required: true }],
+    required("--trust <file>", "YAML: both organisations' public keys, and what is expected"),
     ["--json", "print everything that was found as one JSON object"],
   ],
   help: `

@@ -13,13 +13,22 @@ import type { PlaneName } from "../../federation/plane-order.ts";
 import { isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
-import { type CommandModule, defineCommand } from "../lib/command.ts";
+import {
+  type CommandModule,
+  type DeploymentOptions,
+  defineCommand,
+  OPTION,
+  PARTNER,
+} from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { openForCommand } from "../lib/federation.ts";
-import { CONFIG, type DeploymentOptions, JSON_OPTION, PARTNER } from "../lib/options.ts";
+import {
+  openForCommand,
+  planeWords,
+  planText,
+  progressReporter,
+  workflowReporter,
+} from "../lib/federation.ts";
 import { print, printJson, printText, say, short } from "../lib/output.ts";
-import { planeWords, progressReporter, workflowReporter } from "../lib/progress.ts";
-import { planText } from "../lib/step-table.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `
@@ -57,10 +66,10 @@ function containmentCommand(act: Act): CommandModule {
   return defineCommand({
     arguments: [PARTNER],
     options: [
-      CONFIG.federation,
+      OPTION.federation,
       ["--apply", "do the runtime steps, and observe whether each plane is as it should be"],
       ["--plan", "show what would change, and change nothing"],
-      JSON_OPTION,
+      OPTION.json,
     ],
     help: HELP[act],
     async run([partner], options) {

@@ -9,19 +9,18 @@ import { CLOSING_ORDER, PLANE_NAMES } from "../../federation/plane-order.ts";
 import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { defineCommand, type OptionValues } from "../lib/command.ts";
+import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { probePartner } from "../lib/federation.ts";
-import { CONFIG, JSON_OPTION, PARTNER, PROBE_CONFIG } from "../lib/options.ts";
 import { print, renderJson, renderTable, say } from "../lib/output.ts";
 
 export const probeCommand = defineCommand({
   arguments: [PARTNER],
   options: [
-    CONFIG.federation,
+    OPTION.federation,
     ["--plane <name>", "only this plane", { choices: PLANE_NAMES }],
-    PROBE_CONFIG,
-    JSON_OPTION,
+    OPTION.probe,
+    OPTION.json,
   ],
   help: `
 Asks the operator's own parts, and with --probe-config tries from outside what the partner could try. Every attempt
@@ -49,13 +48,13 @@ Exit code 1: something was found otherwise, could not be decided, or a closed pl
 });
 
 const PACK_OPTIONS = [
-  CONFIG.federation,
+  OPTION.federation,
   ["--since <time>", "from when on: 2026-01-31T03:00:00Z, or 2h for two hours ago"],
   ["--until <time>", "up to when; now when absent"],
-  PROBE_CONFIG,
+  OPTION.probe,
   ["--output <folder>", "where the pack is written"],
   ["--verify <file>", "check every digest of a pack that was made"],
-  JSON_OPTION,
+  OPTION.json,
 ] as const;
 type PackOptions = OptionValues<typeof PACK_OPTIONS>;
 

@@ -17,10 +17,9 @@ import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner, isRemoved, partnerEntry, type Registry } from "../../federation/registry/partner.ts";
 import type { Revision } from "../../federation/repository/repository.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { defineCommand } from "../lib/command.ts";
+import { defineCommand, OPTION } from "../lib/command.ts";
 import { ExitCode, exitCodeOf, renderError } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { CONFIG } from "../lib/options.ts";
 import { printData, printError, printText, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain.ts";
 import { writePack } from "./probe-and-evidence.ts";
@@ -28,7 +27,7 @@ import { writePack } from "./probe-and-evidence.ts";
 export const reportAbuseCommand = defineCommand({
   arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],
   options: [
-    CONFIG.federation,
+    OPTION.federation,
     ["--apply", "when containment is asked for: contain the subject, and make an evidence pack"],
     ["--sign", "sign the file as this organisation's own report and print the envelope, for another one"],
   ],

@@ -1,14 +1,12 @@
 import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
-import { defineCommand } from "../lib/command.ts";
+import { defineCommand, OPTION } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { openForCommand } from "../lib/federation.ts";
-import { CONFIG, JSON_OPTION } from "../lib/options.ts";
+import { openForCommand, planeWords } from "../lib/federation.ts";
 import { print, renderTable, renderTableIfAny, short } from "../lib/output.ts";
-import { planeWords } from "../lib/progress.ts";
 
 export const statusCommand = defineCommand({
-  options: [CONFIG.federation, JSON_OPTION],
+  options: [OPTION.federation, OPTION.json],
   help: `
 Read from records alone; no server is asked. Exit code 5: a plane is behind the head, incomplete, deferred, held or failed.`,
   async run(_, options) {

@@ -13,9 +13,8 @@ import {
   readRenderedFiles,
   writeRendered,
 } from "../../federation/work-tree/files.ts";
-import { defineCommand } from "../lib/command.ts";
+import { defineCommand, startingOptions } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { startingOptions } from "../lib/options.ts";
 import { print, printText, renderTable, say } from "../lib/output.ts";
 
 export const initCommand = defineCommand({

@@ -1,6 +1,9 @@
-// How a command distinguishes success from failure. Invariant: a failure's exit code says its class, so that a script
-// need not read text.
+// Runs a command line to its end, and says by the exit code how it ended. Invariant: a failure's exit code says its class, so
+// that a script need not read text.
+import process from "node:process";
+import { type Command, CommanderError } from "commander";
 import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
+import { outputWritten, printError, tolerateClosedOutput } from "./output.ts";
 
 export const ExitCode = {
   ok: 0,
@@ -56,4 +59,31 @@ export function renderError(error: unknown): string {
   }
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return `error: ${text}\nhint: This is a defect of Drawbridge; please report it with the lines above.\n`;
+}
+
+/** @param build makes the program for the words after the program's name. */
+export async function runCommandLine(
+  build: (words: readonly string[]) => Command | Promise<Command>,
+): Promise<void> {
+  tolerateClosedOutput();
+  const code = await runWords(build, process.argv.slice(2));
+  if (code === undefined) return;
+  await outputWritten();
+  process.exit(code);
+}
+
+/** @returns the exit code to end with at once; undefined when the command has set `process.exitCode` by itself */
+export async function runWords(
+  build: (words: readonly string[]) => Command | Promise<Command>,
+  words: readonly string[],
+): Promise<ExitCode | undefined> {
+  try {
+    await (await build(words)).parseAsync(words, { from: "user" });
+    return undefined;
+  } catch (error) {
+    // Commander has printed its own message already; requested help is no error.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? ExitCode.ok : ExitCode.usage;
+    printError(renderError(error));
+    return exitCodeOf(error);
+  }
 }

@@ -9,9 +9,8 @@ import {
 } from "../../bridge/ledger/operator-commands.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type CommandModule, defineCommand } from "./command.ts";
+import { type CommandModule, defineCommand, fromConfigFile, OPTION } from "./command.ts";
 import { ExitCode } from "./exit-codes.ts";
-import { CONFIG, fromConfigFile, JSON_OPTION } from "./options.ts";
 import { print, renderTable } from "./output.ts";
 
 export async function onLedger<T>(
@@ -42,7 +41,7 @@ export function showing<T extends object>(
   table: (rows: readonly T[]) => string,
 ): CommandModule {
   return defineCommand({
-    ...{ arguments: [argument], options: [CONFIG.bridge, JSON_OPTION], help },
+    ...{ arguments: [argument], options: [OPTION.bridge, OPTION.json], help },
     async run([name], options) {
       const one = await onLedger(options.config, (operations, now) => find(operations, name, now));
       const shown = found(one, what, list);
@@ -59,7 +58,7 @@ export function changing<T, Result extends string>(
   texts: Readonly<Record<Result, string>>,
 ): CommandModule {
   return defineCommand({
-    ...{ arguments: [argument], options: [CONFIG.bridge, JSON_OPTION], help },
+    ...{ arguments: [argument], options: [OPTION.bridge, OPTION.json], help },
     async run([name], options) {
       const result = await onLedger(options.config, async (operations, now) =>
         change(operations, found(await find(operations, name, now), what, list), now),

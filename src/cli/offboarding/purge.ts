@@ -8,19 +8,18 @@ import { type ResidualReport, residualReport } from "../../federation/offboardin
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import { defineCommand } from "../lib/command.ts";
+import { defineCommand, OPTION } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { CONFIG, JSON_OPTION } from "../lib/options.ts";
 import { print, renderTableIfAny, say } from "../lib/output.ts";
 
 export const purgeCommand = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],
   options: [
-    CONFIG.federation,
+    OPTION.federation,
     ["--confirm <digest>", "purge what the dry run of this digest has shown"],
     ["--residual", "show what remains of the partnership instead: counts and times"],
-    JSON_OPTION,
+    OPTION.json,
   ],
   help: `
 What the record's duties.purge says is purged: cached files of the partner, and rooms or their history.

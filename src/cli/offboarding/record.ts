@@ -17,17 +17,12 @@ import { openRun, openRunWith, type Run, runsWith } from "../../federation/offbo
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
-import { defineCommand, type OptionValues } from "../lib/command.ts";
+import { defineCommand, OPTION, type OptionValues, PARTNER, required } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { CONFIG, JSON_OPTION, PARTNER } from "../lib/options.ts";
 import { print, printJson, renderTable, say } from "../lib/output.ts";
 
-const RECORD_OPTION = [
-  "--record <file>",
-  "the private record, outside version control",
-  { required: true },
-] as const;
+const RECORD_OPTION = required("--record <file>", "the private record, outside version control");
 
 function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
   return renderTable(
@@ -53,11 +48,11 @@ function reportMissing(file: string, missing: readonly string[]): void {
 
 const OPTIONS = [
   RECORD_OPTION,
-  CONFIG.federation,
+  OPTION.federation,
   ["--kind <kind>", "full, partial or emergency"],
   ["--trigger <trigger>", "planned_departure, contract_end or suspected_compromise"],
   ["--join <run>", "the run that the other organisation has opened"],
-  JSON_OPTION,
+  OPTION.json,
 ] as const;
 type Options = OptionValues<typeof OPTIONS>;
 
@@ -148,7 +143,7 @@ function report(opened: Run, path: string, options: Options): void {
 }
 
 export const showCommand = defineCommand({
-  options: [RECORD_OPTION, JSON_OPTION],
+  options: [RECORD_OPTION, OPTION.json],
   run(_, options) {
     const found = readRecordFile(options.record);
     const { missing, values, file } = found;

@@ -2,37 +2,104 @@
 // one agent's identity was changed. Pure data: evaluate.ts judges by it, and docs/reference/conditions.md is generated from
 // it. Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
 // that the organisation's own operator must have observed.
-
 import type { Part } from "../format/fields.ts";
 import type { PlaneName } from "../format/stages.ts";
-import {
-  type Answer,
-  absent,
-  answer,
-  asPartner,
-  atBridge,
-  atGateway,
-  atHomeserver,
-  attempt,
-  byOperator,
-  type Condition,
-  checked,
-  closed,
-  condition,
-  type Direction,
-  type Extent,
-  inForce,
-  LEFT,
-  NO_AGENT_CONSUMED,
-  NO_ROOM_SHARED,
-  need,
-  type Observation,
-  ofAgents,
-  ofRoom,
-  retained,
-  seen,
-  tried,
+import type {
+  Answer,
+  Check,
+  Condition,
+  Direction,
+  Extent,
+  Observation,
+  Requirement,
+  Subjects,
 } from "./condition.ts";
+
+/** One's own parts have no HTTP status unless one is named. */
+function answer(
+  verdict: Direction,
+  layers: readonly string[],
+  reasons?: readonly (string | null)[],
+  statuses: readonly (number | null)[] = [null],
+): Answer {
+  return { verdict, layers, statuses, ...(reasons !== undefined && { reasons }) };
+}
+
+function byOperator(probe: string, answered: Answer): Observation {
+  return { probe, vantage: "operator", answers: [answered] };
+}
+
+function checked(observation: Observation, check: Check): Observation {
+  return { ...observation, checks: [check] };
+}
+
+/** What the homeserver says of a room: any of these verdicts. */
+function ofRoom(probe: string, layer: string, ...verdicts: readonly Direction[]): Observation {
+  const answers = verdicts.map((verdict) => answer(verdict, [layer], [null], [200]));
+  return { probe, vantage: "operator", answers };
+}
+
+function retained(...verdicts: readonly Direction[]): Observation {
+  return { ...ofRoom("room_acl_at_retained", "room_acl", ...verdicts), vantage: "retained_server" };
+}
+
+function closed(layer: string, reasons?: Answer["reasons"], statuses?: Answer["statuses"]): Answer {
+  return answer("closed", [layer], reasons, statuses);
+}
+
+/** One's own part says that it stops the partner. */
+function seen(probe: string, ...answered: Parameters<typeof closed>): Observation {
+  return byOperator(probe, closed(...answered));
+}
+
+function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
+  return { probe, vantage: "partner", answers };
+}
+
+function condition(part: Part, name: string, ...requirements: readonly Requirement[]): Condition {
+  return { name, parts: [part], requirements };
+}
+const atHomeserver = condition.bind(undefined, "homeserver");
+const atBridge = condition.bind(undefined, "bridge");
+const atGateway = condition.bind(undefined, "gateway");
+
+function need(
+  subjects: Subjects,
+  observed: Observation | readonly Observation[],
+  more: Partial<Requirement> = {},
+): Requirement {
+  return { subjects, anyOf: "probe" in observed ? [observed] : observed, ...more };
+}
+
+/** What only an attempt of the partner's shows. */
+function attempt(subjects: Subjects, probe: string, ...answers: readonly Answer[]): Requirement {
+  return need(subjects, asPartner(probe, ...answers), { byAttempt: true });
+}
+
+/** What the partner may try besides: it need not, and an attempt without an answer counts neither way. */
+function tried(subjects: Subjects, probe: string, ...answers: readonly Answer[]): Requirement {
+  return need(subjects, asPartner(probe, ...answers), { optional: true, ignoresUnknown: true });
+}
+
+/** The reconciler has reached the declared state; or, where that is waivable, it names what it has not reached. */
+function inForce(verdict: Direction, parts: readonly Part[], more: Partial<Requirement> = {}): Condition {
+  const reached = byOperator("reconciled", answer(verdict, ["reconciler"], ["in_force"]));
+  return { name: "in_force", parts, requirements: [need("none", checked(reached, "names_revision"), more)] };
+}
+
+const LEFT = seen("room_left", "homeserver", ["retired", "left", "replaced"], [200]);
+
+function absent(probe: string, layer: string, reason: string): Pick<Condition, "absence"> {
+  return { absence: { observation: seen(probe, layer, [reason]) } };
+}
+const NO_AGENT_CONSUMED = absent("agents_consumed", "registry", "no_agent_consumed");
+const NO_ROOM_SHARED = absent("rooms_shared", "homeserver", "no_room_in_scope");
+
+/** Of the agents that are offered to the partner, where there is any. */
+function ofAgents(name: string, ...requirements: readonly Requirement[]): Condition {
+  const absence = absent("agents_offered", "registry", "no_agent_offered");
+  return { ...atGateway(name, ...requirements), ...absence };
+}
 
 const OPTIONAL = { optional: true } as const;
 const WAIVABLE = { waivable: true } as const;
@@ -109,10 +176,7 @@ const NOT_TAKEN_IN: readonly Answer[] = [
 ];
 
 function inEachRoom(name: string, observation: Observation): Condition {
-  return {
-    ...atHomeserver(name, need("rooms", [observation, LEFT], WAIVABLE)),
-    ...NO_ROOM_SHARED,
-  };
+  return { ...atHomeserver(name, need("rooms", [observation, LEFT], WAIVABLE)), ...NO_ROOM_SHARED };
 }
 
 const ROOMS: readonly Condition[] = [
@@ -186,7 +250,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
 
 /** What a purge counts; it counts for nothing by itself. */
 const ACCOUNTS = ["rows_before", "rows_after", "history_kept"].map((probe) =>
-  byOperator(probe, { verdict: "closed", layers: ["database", "homeserver"] }),
+  byOperator(probe, answer("closed", ["database", "homeserver"])),
 );
 const DELETIONS = ["purge_media", "purge_room", "purge_history"].map((probe) =>
   seen(probe, "homeserver", [null]),
@@ -201,10 +265,7 @@ export const DUTIES_CONDITIONS: readonly Condition[] = [
       // Rows that no interface of the homeserver deletes: each is waived by name.
       need("any", { probe: "rows_left", vantage: "operator", answers: [] }, { ...OPTIONAL, ...WAIVABLE }),
     ),
-    absence: {
-      observation: byOperator("purge_waived", { verdict: "closed", layers: ["private_record"] }),
-      instead: true,
-    },
+    absence: { observation: seen("purge_waived", "private_record"), instead: true },
   },
   atHomeserver("duties_recorded", need("none", seen("duties", "private_record", ["recorded"]))),
   atHomeserver("static_tests_pass", need("none", seen("check_federation", "registry", ["passed"]))),
@@ -214,7 +275,7 @@ const open = answer.bind(undefined, "open");
 
 const TRUSTED = checked(byOperator("card_trust", open(["bridge"], ["agent_card_verified"])), "current_pin");
 const PUBLIC = open(["gateway"], undefined, [200]);
-const NEVER = answer("closed", ["gateway"], ["never_published"], [404]);
+const NEVER = closed("gateway", ["never_published"], [404]);
 
 const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   transport: [
@@ -286,7 +347,7 @@ function ofAgent(name: string, part: Part, observed: Observation, more: Partial<
 }
 
 function withdrawn(probe: string, layer: string, ...reasons: readonly string[]): Condition {
-  return ofAgent("agent_withdrawn", "homeserver", byOperator(probe, answer("closed", [layer], reasons)));
+  return ofAgent("agent_withdrawn", "homeserver", seen(probe, layer, reasons));
 }
 
 const AGENT_CONDITIONS: Readonly<

@@ -225,7 +225,7 @@ export function shows(
   );
 }
 
-function isAnswer(item: EvidenceItem, { verdict, layers, statuses = [null], reasons }: Answer): boolean {
+function isAnswer(item: EvidenceItem, { verdict, layers, statuses, reasons }: Answer): boolean {
   return (
     item.verdict === verdict &&
     layers.includes(item.layer) &&
@@ -235,7 +235,7 @@ function isAnswer(item: EvidenceItem, { verdict, layers, statuses = [null], reas
 }
 
 function lackOf({ probe, vantage }: Observation, subject: string | null): Lack {
-  return { probe, vantage, subject, item: undefined };
+  return { probe, vantage, subject };
 }
 
 function lackIn(

@@ -171,12 +171,7 @@ export function isAscending<T extends string | number>(values: readonly T[]): bo
   });
 }
 
-export interface Removal {
-  readonly run: string;
-  readonly kind: string;
-  readonly remover: string;
-  readonly partner: string;
-}
+export type Removal = Pick<StagePredicate, "run" | "kind" | "remover" | "partner">;
 
 export function strayProblems(removal: Removal, { predicate }: Statement<Removal>, where: string): Problem[] {
   const { run, kind, remover, partner } = predicate;

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { stateOf } from "../../../src/cli/federation/contain.ts";
-import { shownWords } from "../../../src/cli/lib/offboarding.ts";
+import { shownWords } from "../../../src/cli/offboarding/run.ts";
 import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
 import { limitsOf } from "../../../src/federation/containment/contain-or-restore.ts";
 
