@@ -15,62 +15,53 @@ import { type Outcome, reasonOf } from "./matrix/request-result.ts";
 
 export type DeviceReport = Awaited<ReturnType<typeof reportOf>>;
 
-export function withDeviceAdmin<T>(
+function onDevices<T>(
   config: BridgeConfig,
-  work: (admin: DeviceAdmin) => Promise<T>,
+  work: (ledger: GhostLedger, homeserver: Homeserver) => Promise<T>,
 ): Promise<T> {
   return onDatabase(config, async (pool) => {
     const asToken = readSecret(config.appservice.asToken, config.directory);
     const { url, requestTimeout } = config.homeserver;
     const homeserver = new Homeserver({ url, asToken, requestTimeoutMs: requestTimeout, clock: systemClock });
     try {
-      return await work(createDeviceAdmin(createGhosts(pool), homeserver, config));
+      return await work(createGhosts(pool), homeserver);
     } finally {
       await homeserver.close();
     }
   });
 }
 
-export type DeviceAdmin = ReturnType<typeof createDeviceAdmin>;
+export const reportDevices = (config: BridgeConfig) =>
+  onDevices(config, async (ledger, homeserver) => {
+    const reports: DeviceReport[] = [];
+    for (const device of await ledger.recordedDevices()) reports.push(await reportOf(device, homeserver));
+    return reports;
+  });
 
-function createDeviceAdmin(ledger: GhostLedger, homeserver: Homeserver, config: BridgeConfig) {
-  return {
-    async status(): Promise<readonly DeviceReport[]> {
-      const reports: DeviceReport[] = [];
-      for (const device of await ledger.recordedDevices()) reports.push(await reportOf(device, homeserver));
-      return reports;
-    },
-
-    /** Gives a ghost, by its user ID or its agent's name, a new device; the old one and all its keys are gone. */
-    async reset(name: string) {
-      const { devices } = homeserver;
-      const ghost = ghostNamed(name, config);
-      const recorded = await ledger.recordedDevice(ghost);
-      if (recorded === undefined) {
-        throw new DrawbridgeError("usage", `${ghost} has no device here`, {
-          hint: "Name a ghost that `drawbridge ghost device status` lists.",
-        });
-      }
-      const from = recorded.deviceId;
-      const to = freshDeviceId(systemRandom);
-      assertDone("delete the old device", await devices.deleteDevice(ghost, from));
-      const record = async () =>
-        assertDone(
-          "record the new device",
-          await devices.setDeviceRecord(ghost, { deviceId: to, epoch: 0n }),
-        );
-      await record();
-      if (await ledger.resetDevice(ghost, from, to)) {
-        // Once more: until the ledger was changed, a running bridge may have recorded the old device again.
-        await record();
-        return { ghost, from, to };
-      }
-      throw new DrawbridgeError("lease_lost", `the device of ${ghost} was reset by somebody else meanwhile`, {
-        hint: "Check it with `drawbridge ghost device status`.",
+/** Gives a ghost, by its user ID or its agent's name, a new device; the old one and all its keys are gone. */
+export const resetDevice = (config: BridgeConfig, name: string) =>
+  onDevices(config, async (ledger, { devices }) => {
+    const ghost = ghostNamed(name, config);
+    const from = (await ledger.recordedDevice(ghost))?.deviceId;
+    if (from === undefined) {
+      throw new DrawbridgeError("usage", `${ghost} has no device here`, {
+        hint: "Name a ghost that `drawbridge ghost device status` lists.",
       });
-    },
-  };
-}
+    }
+    const to = freshDeviceId(systemRandom);
+    assertDone("delete the old device", await devices.deleteDevice(ghost, from));
+    const record = async () =>
+      assertDone("record the new device", await devices.setDeviceRecord(ghost, { deviceId: to, epoch: 0n }));
+    await record();
+    if (await ledger.resetDevice(ghost, from, to)) {
+      // Once more: until the ledger was changed, a running bridge may have recorded the old device again.
+      await record();
+      return { ghost, from, to };
+    }
+    throw new DrawbridgeError("lease_lost", `the device of ${ghost} was reset by somebody else meanwhile`, {
+      hint: "Check it with `drawbridge ghost device status`.",
+    });
+  });
 
 async function reportOf(device: RecordedDevice, homeserver: Homeserver) {
   const { ghost, deviceId, store, stopped } = device;

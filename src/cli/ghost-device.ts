@@ -1,14 +1,12 @@
 import { loadBridgeConfig } from "../bridge/config.ts";
 import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
-import { type DeviceAdmin, type DeviceReport, withDeviceAdmin } from "../bridge/device-admin.ts";
+import { type DeviceReport, reportDevices, resetDevice } from "../bridge/device-admin.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { print, renderTable, say } from "./lib/output.ts";
 
-function onDevices<T>(configFile: string, work: (admin: DeviceAdmin) => Promise<T>): Promise<T> {
-  return withDeviceAdmin(fromConfigFile(configFile, "bridge", loadBridgeConfig), work);
-}
+const configOf = (file: string) => fromConfigFile(file, "bridge", loadBridgeConfig);
 
 const HEADER = ["GHOST", "DEVICE", "STATE", "STORE", "AT THE HOMESERVER", "CROSS-SIGNED", "EPOCH"];
 
@@ -39,7 +37,7 @@ belongs to another device, when the store was restored to an older state than th
 the device was deleted. The columns say what the bridge recorded and what the homeserver has now. Exit code 1: a device has
 stopped, or the homeserver does not have the stored keys.`,
   async run(_, options) {
-    const reports = await onDevices(options.config, (admin) => admin.status());
+    const reports = await reportDevices(configOf(options.config));
     print(options, reports, () => renderTable(HEADER, reports.map(rowOf)));
     const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
     for (const reason of stops) say(`${reason}: ${DEVICE_STOP_HINTS[reason]}`);
@@ -67,7 +65,7 @@ new device up by itself within seconds.`,
         hint: "Read --help; then repeat the command with --yes.",
       });
     }
-    const done = await onDevices(options.config, (admin) => admin.reset(ghost));
+    const done = await resetDevice(configOf(options.config), ghost);
     print(options, done, () => `${done.ghost}: device ${done.to} in place of ${done.from}\n`);
   },
 });

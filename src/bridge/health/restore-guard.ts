@@ -68,11 +68,7 @@ export function createRestoreGuard({ marker, homeserver, user, isTurn, clock, lo
       await resultWithin(clock, DRAIN_MS_MAX, loop.drain().then(round)).catch(() => undefined);
     },
 
-    /**
-     * Resolves when the database is known not to have been put back, or `stop` aborts.
-     * @param onWait called once when the homeserver does not answer
-     * @throws DrawbridgeError `database_unavailable`
-     */
+    /** `onWait` is called once when the homeserver does not answer. @throws DrawbridgeError when the database was put back */
     async check(stop: AbortSignal, onWait: () => void): Promise<void> {
       for (let waits = 0; !stop.aborted; waits++) {
         const known = await homeserver.databaseMarker(user);

@@ -165,10 +165,7 @@ const INDICES = statement<{ digest: Buffer; event: EventId }>("known_indices")`
 
 type IndexUse = Pick<NewAnswer, "indexDigest" | "event">;
 
-/**
- * The event that each of these message indices belongs to: the one that used it before, or the first of these.
- * @param order events in the order in which they came
- */
+/** The event that each of these message indices belongs to: the one that used it before, or the first of these in `order`. */
 export async function indexOwners(
   on: Queryable,
   uses: readonly IndexUse[],

@@ -42,7 +42,7 @@ export interface GhostMembershipEvent {
   readonly originServerTs?: number;
 }
 
-/** Of a user that is not a ghost: whether it joined. Encryption is never switched off again. */
+/** `member`: of a user that is not a ghost. Encryption is never switched off again. */
 export type RoomStateEvent =
   | GhostMembershipEvent
   | { readonly kind: "member"; readonly room: RoomId; readonly user: UserId; readonly joined: boolean }
@@ -58,7 +58,6 @@ export interface RoomEvent {
   readonly position: number;
 }
 
-/** An (event, ghost) pair that is to become a delegation. */
 export interface NewDelegation extends RoomEvent {
   readonly ghost: GhostMxid;
   readonly agent: AgentId;
@@ -102,7 +101,6 @@ export interface NewEdit {
   readonly event: EventId;
   readonly room: RoomId;
   readonly sender: UserId;
-  /** As of a new delegation. */
   readonly indexDigest: Buffer | undefined;
   readonly prompt: string;
   readonly attachment?: Attachment | undefined;
@@ -116,7 +114,6 @@ export interface Posted {
   readonly ghost: GhostMxid;
 }
 
-/** A notice that an event causes without being refused. */
 export interface NewNotice extends Pick<DelegationEvents, "room" | "ghost" | "source" | "threadRoot"> {
   readonly kind: NoticeKind;
   readonly asker?: UserId;
@@ -146,7 +143,6 @@ export interface RecentAnswer {
   readonly isPending: boolean;
 }
 
-/** One option of a question of an agent. */
 export interface QuestionOption {
   readonly key: string;
   /** What the agent gets when it is chosen. */
@@ -181,7 +177,6 @@ export interface Subject extends DelegationEvents {
   readonly endedBy: TerminalReason | undefined;
 }
 
-/** An event that waits for its key, which may ask something. */
 export type WaitingQuestion = Pick<NewIntakeEnvelope, "event" | "room" | "sender">;
 
 export interface KnownFacts {
@@ -194,13 +189,8 @@ export interface KnownFacts {
   readonly speakers: ReadonlyMap<RoomId, GhostMxid>;
   /** Servers of partners that have a ghost of their own in a room. Known only where `About.partnerGhosts` asks for it. */
   readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
-  /** Rooms that are direct chats with exactly this ghost. */
   readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
-  /**
-   * What the related events concern, in the order in which the delegations were admitted. Of the delegations of a
-   * thread, the open ones, and one of each ghost: the latest that the sender of `About.threads` asked, or else one of
-   * somebody else.
-   */
+  /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
   /** Those of the related events that wait for their keys in intake envelopes. */
   readonly waiting: readonly WaitingQuestion[];
@@ -235,11 +225,7 @@ export interface About {
 
 type Limits = BridgeConfig["limits"];
 
-/**
- * The most that may be open. A share that is not named is unbounded. `agentReserve` of an agent, in all and from one server,
- * are taken although `globalQueue` or `serverQueue` is reached, up to twice that, so that agents which do not answer leave
- * the others their places.
- */
+/** The most that may be open; a share that is not named is unbounded. See the invariants of capacity.ts for `agentReserve`. */
 export type Capacity = Pick<Limits, "roomQueue" | "globalQueue"> &
   Partial<Pick<Limits, "serverQueue" | "agentQueue" | "agentReserve" | "roomEnvelopes" | "senderEnvelopes">>;
 
@@ -249,7 +235,7 @@ export interface Admission {
   readonly receivedAt: number;
   /** What came for devices of ghosts whose machines another process owns. */
   readonly mail?: readonly DeviceMail[] | undefined;
-  /** For events that a catchup found: the order of their rooms. */
+  /** Of events that a catchup found. */
   readonly order?: RoomOrder | undefined;
   /** All events of the transaction. Those that were handled before become nothing. */
   readonly events: readonly { readonly room: RoomId; readonly event: EventId }[];

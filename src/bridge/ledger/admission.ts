@@ -302,10 +302,7 @@ async function writeMalformed(
 export function createIntake(pool: Pool, settings: LedgerSettings) {
   const doubts = createClaimsInDoubt(pool);
   return {
-    /**
-     * Commits a transaction of the homeserver. When it returns, everything is durable. Safe to repeat.
-     * @throws whatever the database threw; then nothing of it was committed, unless the answer to COMMIT was lost
-     */
+    /** Safe to repeat. @throws what the database throws: nothing was committed, unless the answer to COMMIT was lost */
     async admit(admission: Admission): Promise<Admitted> {
       const roomIds = [...admission.events, ...admission.redacted].map(({ room }) => room);
       let claiming: ClaimInDoubt | undefined;

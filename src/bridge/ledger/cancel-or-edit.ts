@@ -1,9 +1,7 @@
-// What people, and operators, do about what was asked: a question is canceled by the redaction of its event, or of an answer
-// that the agent does not have yet, by the person who asked, or by an operator; or it gets a new text.
-// Invariants: a cancellation is a durable intent; whoever holds the lease, in whichever process, ends the delegation; who
-// asked is told by the transition that ends it. A question that an agent has, or may have, keeps its text; only the person
-// who asked edits it, in its room; an edit takes the question from a worker that is about to hand the old text over; it
-// neither shortens a wait before the next attempt, nor the time that a head holds its room.
+// A question is canceled, by a redaction of it or of an answer that its agent does not have yet, by who asked it, or by an
+// operator; or it gets a new text. Invariants: a cancellation is a durable intent, and whoever holds the lease ends the
+// delegation; a question that an agent has, or may have, keeps its text; an edit, by who asked, takes the question from a
+// worker that is about to hand it over, and shortens neither a wait before the next attempt, nor the hold on the room.
 import type { EventId } from "../../domain/identifiers.ts";
 import { indexOwners } from "./admission-facts.ts";
 import type {
@@ -168,10 +166,8 @@ async function editQuestions(
 }
 
 /**
- * Records what was derived for earlier questions: answers, cancellations and edits. Whatever a ciphertext means, it means it
- * once: who repeats one can neither ask, answer, edit nor cancel by it.
- * @param order events in the order in which they came
- * @returns the new delegations, edited, and what has come of the rest
+ * Records what was derived for earlier questions: answers, cancellations and edits. Who repeats a ciphertext can neither ask,
+ * answer, edit nor cancel by it. @returns the new delegations, edited, and what has come of the rest
  */
 export async function changeAsked(
   on: Queryable,

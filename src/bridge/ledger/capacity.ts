@@ -1,10 +1,7 @@
-// Capacity: how much may be open at a time, in the deployment and in each share of it; and the place of each new delegation
-// and intake envelope in its room's queue, or the reason of its refusal.
-// Invariants: an agent that never accepts, or one server's users, fill their own share only; agents that fill a server's
-// share or the deployment leave each other agent its reserve, with which no more than twice the share is open; what awaits
-// a key has limits of its own and takes nothing from delegations. Rooms are locked one by one, so that two transactions
-// which run at once may together exceed a limit other than the room's by what each of them brings. A refusal takes no place;
-// places are given in the order of the events; the delegations of one event share a place and differ in their ordinals.
+// How much may be open at a time, in the deployment and in each share of it; the place of what is new, or why it is refused.
+// Invariants: an agent that never accepts, or one server's users, fill their own share only, and leave each other agent its
+// reserve, with which no more than twice the share is open; what awaits a key takes nothing from delegations; two transactions
+// at once may exceed a limit other than the room's by what each brings; a refusal takes no place; one event takes one place.
 import { type EventId, type RoomId, serverOf } from "../../domain/identifiers.ts";
 import type { Capacity, Derived, NewAnswer, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
 import { columnsOf, type Queryable, type Statement, statement } from "./postgres.ts";
@@ -51,11 +48,7 @@ const COUNT_AWAITING = statement("count_awaiting")`
   UNION ALL SELECT 'sender ' || sender_mxid, count(*)::int FROM bridge_encrypted_intake
   WHERE state = 'awaiting_key' AND sender_mxid = ANY ($2) GROUP BY 1`;
 
-/**
- * Counts what is open, as far as a limit. Agents and servers are counted only when what is open, with what is new, might
- * exceed a share.
- * @param known with an upper bound of what is open in all rooms
- */
+/** Counts as far as a limit; agents and servers only when what is open, by its upper bound in `known`, might exceed a share. */
 export async function countOpen(
   on: Queryable,
   { rooms: known, open_global_max: most }: KnownPlaces & { readonly open_global_max: number },
@@ -218,10 +211,7 @@ export function place(
   return { jobs, envelopes: placedEnvelopes };
 }
 
-/**
- * The places and slots taken in each room, in ascending order of the rooms. `gate`: which of the places is the first one of
- * an intake envelope, counted from 1.
- */
+/** By room, in ascending order. `gate`: which of the places is the first one of an intake envelope, counted from 1. */
 export function roomTotals({ jobs, envelopes }: Placed) {
   const totals = new Map<RoomId, { places: Set<number>; slots: number; gate: number | undefined }>();
   const add = (room: RoomId, seq: number | null, isEnvelope: boolean) => {

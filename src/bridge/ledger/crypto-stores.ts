@@ -58,10 +58,7 @@ const CLAIM = statement<CryptoStoreRow & { fence: string }>("crypto_store_claim"
   WHERE ghost_mxid = $1 AND device_id = $2 AND sealed_key = $3 AND curve25519 IS NOT NULL
   RETURNING fence, ${STORE}`;
 
-/**
- * Raises the fence of a finished store, and stores its newly sealed key.
- * @param found the store as it was read before; the result is undefined when the store has changed since
- */
+/** Raises the fence of a finished store, and stores its newly sealed key; undefined when it is not as it was `found` any more. */
 export const claimCryptoStore = (
   on: Queryable,
   ghost: GhostMxid,
@@ -151,10 +148,7 @@ const WRITE = statement<{ ghost_mxid: string }>("crypto_write")`
   )
   SELECT ghost_mxid FROM held`;
 
-/**
- * Writes the changes of several ghosts' machines in one statement; each ghost at most once.
- * Returns the ghosts whose fence still matched; for the others nothing was written.
- */
+/** Writes for several ghosts, each at most once. Returns those whose fence matched; for the others nothing was written. */
 export async function writeCryptoRecords(
   on: Queryable,
   writes: readonly CryptoWrite[],

@@ -158,10 +158,7 @@ const FINISH = statement<{ reason: TerminalReason }>("finish")`
 export function createTransitions(pool: Pool, noticeIntervalMs: number) {
   const dispatches = new Batches((batch: readonly Dispatch[]) => beginDispatches(pool, batch));
   return {
-    /**
-     * Spends a limiter token and records that the agent may now be called, in one statement. A delegation that
-     * spent its token before (resumed after a crash) spends no second one.
-     */
+    /** Spends limiter tokens, unless it has before, and records that the agent may now be called, in one statement. */
     async beginDispatch(
       lease: Lease,
       bucket: LimiterBucket,
@@ -183,10 +180,7 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       await RECORD_ACCEPTED.held(pool, values, nameOf(lease));
     },
 
-    /**
-     * Ends a delegation: clears content, frees capacity and room, writes svc.delegation.v1 and the notice.
-     * @returns the recorded reason: of a canceled delegation, that of its cancellation
-     */
+    /** @returns the recorded reason: of a canceled delegation, that of its cancellation */
     async finish(lease: Lease, outcome: DelegationOutcome, now: number): Promise<TerminalReason> {
       let notice: readonly (string | Date | null)[] = [null, null, null, null];
       if (outcome.notice !== undefined || outcome.state === "canceled") {

@@ -1,8 +1,7 @@
 // Intake envelopes, encrypted events that wait for their keys: claimed by a worker, deferred, woken and expired.
-// Invariants: a claim raises the fence, and every write of a holder carries it in its WHERE; one that is woken while it is
-// claimed becomes due when it is deferred; it holds its place in the room until it has ended, or for `limits.roomGate`: then
-// the room continues, and what it asks is placed last. A key-loss episode of a room begins with the first expiry for want of
-// a key and ends when an event of the room is decrypted; the room gets one notice an episode, and none within the interval.
+// Invariants: every write of a holder is fenced; one that is woken while it is claimed becomes due when it is deferred; it
+// holds its place until it has ended, or for `limits.roomGate`, after which what it asks is placed last; a room gets one
+// notice of missing keys until an event of it is decrypted, and none within the interval.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Ingress, NewIntakeEnvelope, NewNotice } from "./admission-types.ts";

@@ -1,8 +1,7 @@
 // Leases on delegations: claimed, renewed, released.
-// Invariants: a claim raises the fence, so that the WHERE of every earlier holder's write matches no row; the cost of
-// a claim does not depend on how many delegations wait, because the indexes it reads hold heads of rooms, and what rooms
-// are past, only (those of agents that have their share are passed over); a head that ended while it waited is stepped
-// over; a head whose next try comes after `limits.roomGate` gives the turn to its room's next delegation, and is tried again by a due time of its own.
+// Invariants: a claim raises the fence, so that the WHERE of every earlier holder's write matches no row; the indexes it reads
+// hold heads of rooms, and what rooms are past, only; a head that ended while it waited is stepped over; one whose next try
+// comes after `limits.roomGate` gives the turn to its room's next delegation, and has a due time of its own from then on.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -42,10 +41,7 @@ export interface ClaimedDelegation {
   /** Digest of the target at intake (card URL and pinned identity); it never changes. */
   readonly targetFingerprint: string;
   readonly threadRoot: EventId | undefined;
-  /**
-   * What is to be handed over, decrypted when it is read; undefined once the agent has accepted it.
-   * @throws DrawbridgeError `secret_unavailable` when no content key decrypts it
-   */
+  /** Undefined once the agent has accepted it. @throws DrawbridgeError `secret_unavailable` when no key decrypts it */
   readonly prompt: Prompt | undefined;
   /** The A2A `messageId` of what is handed over; the same after retries and crashes. */
   readonly a2aMessageId: string;
@@ -287,10 +283,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       return claimed;
     },
 
-    /**
-     * Renews leases. `held` are the delegations whose leases still stand; work on the others must be dropped.
-     * `canceled` are those of them that are to be canceled.
-     */
+    /** Work on delegations that are not in `held` must be dropped; those in `canceled` are to be canceled. */
     async renew(
       leases: readonly Lease[],
       leaseUntil: number,
@@ -302,10 +295,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       };
     },
 
-    /**
-     * Releases the lease until `wakeAt`. The state stays, `attempts` grows by one unless there was progress, and a
-     * head keeps holding its room unless `wakeAt` is later than `roomGateMs` after its first try.
-     */
+    /** A head keeps holding its room unless `wakeAt` is later than `roomGateMs` after its first try. */
     async defer(lease: Lease, wakeAt: number, note?: DeferNote): Promise<void> {
       await RELEASE.held(pool, releaseUntil([lease], wakeAt, 1, roomGateMs, note), nameOf(lease));
     },

@@ -1,5 +1,4 @@
-// The ledger: every table of the bridge's database, one object a concern. Nothing else in the bridge runs SQL on them,
-// apart from the cryptographic stores (crypto-stores.ts) and what processes own (processes.ts).
+// The ledger: every table of the bridge's database, one object a concern, apart from crypto-stores.ts and processes.ts.
 // Invariants: each method is one statement or one short transaction, and makes no remote call; every write of a lease
 // holder carries the fence in its WHERE, and rejects with DrawbridgeError `lease_lost` when it touches no row: the
 // caller drops its work; times are milliseconds since the Unix epoch, passed in by the caller.

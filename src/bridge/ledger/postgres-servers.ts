@@ -169,10 +169,7 @@ const UNSENT = /^Client (?:has encountered|was closed)/;
 const STATES_OF_END = /^(?:08...|57P0[1-5]|E(?:CONN|PIPE).*)$/;
 const END = /^Connection terminated/;
 
-/**
- * Whether a statement, or its transaction, was surely not committed: it was rolled back or never sent.
- * @param isOpen the transaction had begun and COMMIT was not sent: with its connection the server ends it
- */
+/** Whether it was surely not committed. @param isOpen COMMIT was not sent: with the connection the server ends the transaction */
 export function isRolledBack(error: unknown, isOpen: boolean): boolean {
   if (!(error instanceof Error)) return false;
   const { code } = error as { code?: unknown };

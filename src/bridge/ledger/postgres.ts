@@ -172,10 +172,7 @@ async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Wo
   return done;
 }
 
-/**
- * Runs `work` between `begin` (`BEGIN; …`) and COMMIT, on one connection; again when it was surely not committed. No remote
- * call may be awaited inside. When it throws, nothing was committed, unless the answer to COMMIT was lost.
- */
+/** Runs `work` again when it was surely not committed. When it throws, nothing was, unless the answer to COMMIT was lost. */
 export function inTransaction<Result>(
   pool: Pool,
   begin: string,
@@ -221,10 +218,7 @@ const LOCK_ROOMS = statement("lock_rooms")`
   SELECT pg_advisory_xact_lock(key) FROM (
     SELECT DISTINCT hashtextextended(room, 0) AS key FROM unnest($1::text[]) AS u (room) ORDER BY key) keys`;
 
-/**
- * As {@link inTransaction}, with the locks of these rooms. Whatever gives out places in a room, or computes its gate, holds
- * the room's lock, so that places have no gaps and each event is handled once, whichever process it came to.
- */
+/** With the locks of these rooms, which whatever gives out places in a room, or computes its gate, must hold. */
 export function inRooms<Result>(
   pool: Pool,
   roomIds: readonly RoomId[],

@@ -134,10 +134,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
       }));
     },
 
-    /**
-     * Records that a request for this event is about to be made. Returns the event ID when the event was sent meanwhile.
-     * @throws DrawbridgeError `lease_lost` when the event was abandoned meanwhile: it must not be sent
-     */
+    /** The event ID when it was sent meanwhile. @throws DrawbridgeError `lease_lost` when it was abandoned: it must not be sent */
     async recordAttempt(sendId: string, now: number): Promise<EventId | undefined> {
       if ((await RECORD_ATTEMPT.first(pool, [sendId, toTime(now)])) !== undefined) return undefined;
       return (await SENT_AS.held(pool, [sendId], `event ${sendId}`)).event;

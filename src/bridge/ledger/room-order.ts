@@ -10,10 +10,8 @@ const NEXT =
   "CASE WHEN isempty(r.voids) THEN r.head_seq + 1 ELSE bridge_place_from(r.head_seq + 1, r.voids) END";
 
 /**
- * Moves a room's head past the delegation in the CTE `moved`, if that delegation is the head, and frees `freed`
- * capacity slots. It is arithmetic on the room's row alone, so that it cannot miss a concurrent admission. A room
- * whose head is an intake envelope that awaits its key is not due.
- * `moved` must yield room_id, room_seq, room_ordinal, room_siblings; `now` is a parameter such as `$4`.
+ * Moves a room's head past the delegation in the CTE `moved` (room_id, room_seq, room_ordinal, room_siblings), if that is the
+ * head. It is arithmetic on the room's row alone, so that it cannot miss a concurrent admission. `now` is a parameter (`$4`).
  */
 export function advanceRoom(now: string, freed: 0 | 1): string {
   const atHead = "(r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal)";
@@ -37,11 +35,9 @@ export const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
      WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
 
 /**
- * Updates rooms whose intake envelopes have ended, or have given up their places. The CTE `settled` must yield, once for
- * each room: room_id; `places`, their places, and `void`, those without delegations, as multiranges; `opened`, the
- * capacity slots taken (below zero: freed); `gate`, the lowest place of an intake envelope that still awaits its key.
- * Only under the room's lock, which `gate` must be read under as well. `now` is a parameter; `added` are free places
- * that were taken besides, and `also` further assignments.
+ * Updates rooms whose intake envelopes have ended, or have given up their places, under the room's lock. The CTE `settled`
+ * yields for each room: room_id; `places`, theirs, and `void`, those without delegations, as multiranges; `opened`, the slots
+ * taken; `gate`, the lowest place of one that awaits its key. `added` are free places that were taken besides.
  */
 export function settlePlaces(
   now: string,
@@ -105,10 +101,7 @@ const REORDER = statement("reorder_room")`
     FROM room
   )${settlePlaces("$4", { added: "s.added" })}`;
 
-/**
- * The places from which each room is to be put in order anew, once the found events were admitted. Only under the rooms'
- * locks.
- */
+/** From where each room is to be put in order anew, once the found events were admitted. Only under the rooms' locks. */
 export async function firstLaterPlaces(
   on: Queryable,
   order: RoomOrder,
