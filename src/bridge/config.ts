@@ -2,7 +2,7 @@
 // docs/reference/configuration.md says what each key means; published as docs/reference/schemas/bridge.schema.json.
 import { z } from "zod";
 import { durationMs } from "../domain/duration.ts";
-import { parseServerName } from "../domain/identifiers.ts";
+import { type ServerName, ServerNameField } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";
 import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
@@ -65,12 +65,7 @@ const Rate = z.strictObject({ perMinute: z.number().positive(), burst: z.int().m
 export const BridgeConfigFile = z.strictObject({
   version: z.literal(1),
   homeserver: z.strictObject({
-    serverName: z.string().transform((value, context) => {
-      const name = parseServerName(value);
-      if (name !== undefined) return name;
-      context.addIssue({ code: "custom", message: "must be a Matrix server name such as example.org" });
-      return z.NEVER;
-    }),
+    serverName: ServerNameField.transform((name) => name as ServerName),
     url: z.url({ protocol: /^https?$/ }),
     requestTimeout: durationMs("30s", { min: "1s" }),
   }),

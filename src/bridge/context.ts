@@ -1,11 +1,13 @@
 // What a bridge process is started with, and what all of its parts use.
+import { resolve } from "node:path";
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
-import type { WatchedAgentDirectory } from "./agents/loaded-agents.ts";
+import { readSecret } from "../runtime/secrets.ts";
+import { watchAgentsFile } from "./agents/loaded-agents.ts";
 import type { BridgeConfig } from "./config.ts";
-import type { Database } from "./database.ts";
-import type { ContentKeys } from "./ledger/content-keys.ts";
-import type { Metrics } from "./metrics.ts";
+import { openDatabase } from "./database.ts";
+import { ContentKeys } from "./ledger/content-keys.ts";
+import { createMetrics } from "./metrics.ts";
 
 export interface BridgeOptions {
   readonly config: BridgeConfig;
@@ -15,9 +17,25 @@ export interface BridgeOptions {
   readonly stop: AbortSignal;
 }
 
-export interface BridgeContext {
-  readonly agents: WatchedAgentDirectory;
-  readonly database: Database;
-  readonly metrics: Metrics;
-  readonly secrets: { readonly asToken: string; readonly hsToken: string; readonly keys: ContentKeys };
+export type BridgeContext = ReturnType<typeof openContext>;
+
+/** @throws DrawbridgeError when a secret or the agents' file cannot be read */
+export function openContext({ config, log }: BridgeOptions) {
+  const secrets = readSecrets(config);
+  const metrics = createMetrics();
+  const agents = watchAgentsFile({
+    file: resolve(config.directory, config.agentsFile),
+    serverName: config.homeserver.serverName,
+    ghostPrefix: config.appservice.ghostPrefix,
+    log,
+    onRejected: () => metrics.agentsFileRejected.inc(),
+  });
+  return { secrets, metrics, agents, database: openDatabase(config, log) };
 }
+
+/** @throws DrawbridgeError `secret_unavailable` */
+export const readSecrets = ({ appservice, contentKeys, directory }: BridgeConfig) => ({
+  asToken: readSecret(appservice.asToken, directory),
+  hsToken: readSecret(appservice.hsToken, directory),
+  keys: ContentKeys.parse(readSecret(contentKeys, directory)),
+});

@@ -2,44 +2,25 @@
 // Invariants: nothing listens before the database is migrated; no work begins, and no transaction is taken, on a database
 // that was put back; a drain first stops taking transactions and gives its ghosts to others, then lets work end.
 import { once } from "node:events";
-import { resolve } from "node:path";
 import type { FastifyInstance } from "fastify";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { closeServer } from "../runtime/http.ts";
-import { readSecret } from "../runtime/secrets.ts";
-import { watchAgentsFile } from "./agents/loaded-agents.ts";
-import type { BridgeContext, BridgeOptions } from "./context.ts";
-import { migrateWhenReachable, openDatabase } from "./database.ts";
+import { type BridgeContext, type BridgeOptions, openContext } from "./context.ts";
+import { migrateWhenReachable } from "./database.ts";
 import { createObserveServer, databaseReadiness, UNCHECKED, untilWell } from "./health/health-server.ts";
 import { selfCheck } from "./health/homeserver-checks.ts";
-import { ContentKeys } from "./ledger/content-keys.ts";
-import { createMetrics } from "./metrics.ts";
 import { type BridgeServices, createServices } from "./services.ts";
 
 /** Runs the bridge until `stop` aborts, and drains it. @throws DrawbridgeError when it cannot start */
 export async function runBridge(options: BridgeOptions): Promise<void> {
-  const { config, clock, log, stop } = options;
-  const secret = (reference: Parameters<typeof readSecret>[0]) => readSecret(reference, config.directory);
-  const secrets = {
-    asToken: secret(config.appservice.asToken),
-    hsToken: secret(config.appservice.hsToken),
-    keys: ContentKeys.parse(secret(config.contentKeys)),
-  };
-  const metrics = createMetrics();
-  const agents = watchAgentsFile({
-    file: resolve(config.directory, config.agentsFile),
-    serverName: config.homeserver.serverName,
-    ghostPrefix: config.appservice.ghostPrefix,
-    log,
-    onRejected: () => metrics.agentsFileRejected.inc(),
-  });
-
-  const database = openDatabase(config, log);
+  const { clock, log, stop } = options;
+  const context = openContext(options);
+  const { database } = context;
   try {
     await migrateWhenReachable(database.pool, clock, log, stop).catch((error: unknown) => {
       if (!stop.aborted) throw error;
     });
-    if (!stop.aborted) await serve(options, { agents, database, metrics, secrets });
+    if (!stop.aborted) await serve(options, context);
   } finally {
     await database.close();
   }

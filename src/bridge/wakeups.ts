@@ -7,13 +7,9 @@ import type { Admitted } from "./ledger/admission-types.ts";
 
 type Wakeable = { wake(): void };
 
-interface Parts {
-  readonly delegations: Pick<DelegationWorker, "wake" | "cancel">;
-  readonly envelopes: Wakeable | undefined;
-  readonly inbox: Wakeable | undefined;
-  readonly notices: Wakeable;
-  readonly memberships: Wakeable;
-}
+type Parts = { readonly delegations: Pick<DelegationWorker, "wake" | "cancel"> } & Readonly<
+  Record<"envelopes" | "inbox" | "notices" | "memberships", Wakeable | undefined>
+>;
 
 type Part = keyof Parts;
 

@@ -16,6 +16,7 @@ import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
+import { readSecrets } from "../context.ts";
 import { Readiness } from "../health/health-server.ts";
 import { checkHomeserver } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";
@@ -54,7 +55,7 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
   } catch (error) {
     return [failed("configuration", error)];
   }
-  const { tokens, secrets } = readSecrets(config);
+  const { tokens, secrets } = examineSecrets(config);
   const findings = [
     well("configuration", configFile),
     secrets,
@@ -72,13 +73,9 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
   ];
 }
 
-function readSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefined; secrets: Finding } {
+function examineSecrets(config: BridgeConfig): { tokens: AppserviceTokens | undefined; secrets: Finding } {
   try {
-    const tokens = {
-      asToken: readSecret(config.appservice.asToken, config.directory),
-      hsToken: readSecret(config.appservice.hsToken, config.directory),
-    };
-    ContentKeys.parse(readSecret(config.contentKeys, config.directory));
+    const tokens = readSecrets(config);
     const { mode, storeKeys } = config.encryption;
     if (mode !== "refuse" && storeKeys !== undefined)
       ContentKeys.parse(readSecret(storeKeys, config.directory));

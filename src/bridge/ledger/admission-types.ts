@@ -93,25 +93,16 @@ export interface NewCancel extends Partial<Pick<NewDelegation, "indexDigest">> {
 }
 
 /** A new text of a question, by the person who asked it. */
-export interface NewEdit {
+export interface NewEdit
+  extends Pick<DelegationEvents, "source" | "ghost" | "room" | "sender">,
+    Pick<NewDelegation, "event" | "indexDigest" | "prompt" | "attachment"> {
   /** Undefined of a question that is admitted with it. */
   readonly delegation: string | undefined;
-  readonly source: EventId;
-  readonly ghost: GhostMxid;
-  readonly event: EventId;
-  readonly room: RoomId;
-  readonly sender: UserId;
-  readonly indexDigest: Buffer | undefined;
-  readonly prompt: string;
-  readonly attachment?: Attachment | undefined;
 }
 
 /** An event that a ghost sent, as it came back from the homeserver. */
-export interface Posted {
+export interface Posted extends Pick<NewDelegation, "event" | "room" | "ghost"> {
   readonly transaction: TransactionId;
-  readonly event: EventId;
-  readonly room: RoomId;
-  readonly ghost: GhostMxid;
 }
 
 export interface NewNotice extends Pick<DelegationEvents, "room" | "ghost" | "source" | "threadRoot"> {
@@ -130,14 +121,9 @@ export interface MalformedEvent {
   readonly room: RoomId | undefined;
 }
 
-/** What a ghost said a moment ago: an answer, or that it does not answer any more. */
-export interface RecentAnswer {
-  readonly room: RoomId;
-  /** Of the question. */
-  readonly event: EventId;
-  readonly threadRoot: EventId | undefined;
-  readonly sender: UserId;
-  readonly agentTurn: number;
+/** What a ghost said a moment ago about a question: an answer, or that it does not answer any more. */
+export interface RecentAnswer
+  extends Pick<NewDelegation, "room" | "event" | "threadRoot" | "sender" | "agentTurn"> {
   /** The events in which it was said, as far as the homeserver has named them. */
   readonly said: readonly EventId[];
   readonly isPending: boolean;
@@ -150,13 +136,9 @@ export interface QuestionOption {
 }
 
 /** A delegation with its question `source`, and who asked that. */
-interface DelegationEvents {
+interface DelegationEvents extends Pick<NewDelegation, "room" | "threadRoot" | "ghost" | "sender"> {
   readonly delegation: string;
-  readonly room: RoomId;
   readonly source: EventId;
-  readonly threadRoot: EventId | undefined;
-  readonly ghost: GhostMxid;
-  readonly sender: UserId;
 }
 
 /** A question of an agent that nobody has answered yet; `said` are the events of all its questions, as far as known. */
@@ -165,11 +147,9 @@ export interface OpenQuestion extends DelegationEvents, Pick<RecentAnswer, "said
 }
 
 /** An event that concerns a delegation: one that was sent for it, its question, or the root of its thread. */
-export interface Subject extends DelegationEvents {
-  readonly event: EventId;
+export interface Subject extends DelegationEvents, Pick<NewDelegation, "event" | "targetFingerprint"> {
   /** What it was sent for; undefined for what people said. */
   readonly purpose: SendPurpose | undefined;
-  readonly targetFingerprint: string;
   readonly contextId: string | undefined;
   /** Milliseconds since the Unix epoch; undefined while it is open. */
   readonly endedAt: number | undefined;
@@ -233,7 +213,6 @@ export interface Admission {
   readonly transactionId: string;
   readonly ingress: Ingress;
   readonly receivedAt: number;
-  /** What came for devices of ghosts whose machines another process owns. */
   readonly mail?: readonly DeviceMail[] | undefined;
   /** Of events that a catchup found. */
   readonly order?: RoomOrder | undefined;

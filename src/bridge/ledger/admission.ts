@@ -277,17 +277,8 @@ async function writeEnvelopes(
     ingress,
     toTime(receivedAt),
     placed.map(({ deadline }) => toTime(deadline)),
-    ...columnsOf(
-      placed,
-      "event",
-      "room",
-      "sender",
-      "originServerTs",
-      "fingerprint",
-      "seq",
-      "denied",
-      "edits",
-    ),
+    ...columnsOf(placed, "event", "room", "sender", "originServerTs"),
+    ...columnsOf(placed, "fingerprint", "seq", "denied", "edits"),
   ]);
 }
 

@@ -170,14 +170,6 @@ function refusalOf(job: NewDelegation, indices: KnownIndices): TerminalReason | 
   return job.agentTurn > AGENT_TURNS_MAX ? "agent_turns_exceeded" : undefined;
 }
 
-function placeJob(job: NewDelegation, denied: TerminalReason | null, siblings: PlacedJob[], seq: number) {
-  if (denied !== null) return { ...job, seq: null, ordinal: null, siblings: null, denied };
-  const placed: PlacedJob = { ...job, seq, ordinal: siblings.length, siblings: null, denied };
-  siblings.push(placed);
-  for (const sibling of siblings) sibling.siblings = siblings.length;
-  return placed;
-}
-
 export function place(
   { delegations, envelopes }: Pick<Derived, "delegations" | "envelopes">,
   known: KnownPlaces,
@@ -205,31 +197,30 @@ export function place(
     const denied = refusalOf(one, indices) ?? slots.take(one);
     const siblings = siblingsOf.get(one.event) ?? [];
     siblingsOf.set(one.event, siblings);
-    const seq = siblings[0]?.seq ?? (denied === null ? takePlace(one.room) : 0);
-    jobs.push(placeJob(one, denied, siblings, seq));
+    const job: PlacedJob = { ...one, seq: null, ordinal: null, siblings: null, denied };
+    jobs.push(job);
+    if (denied !== null) continue;
+    job.seq = siblings[0]?.seq ?? takePlace(one.room);
+    job.ordinal = siblings.length;
+    siblings.push(job);
+    for (const sibling of siblings) sibling.siblings = siblings.length;
   }
   return { jobs, envelopes: placedEnvelopes };
 }
 
 /** By room, in ascending order. `gate`: which of the places is the first one of an intake envelope, counted from 1. */
 export function roomTotals({ jobs, envelopes }: Placed) {
-  const totals = new Map<RoomId, { places: Set<number>; slots: number; gate: number | undefined }>();
-  const add = (room: RoomId, seq: number | null, isEnvelope: boolean) => {
-    const total = totals.get(room) ?? { places: new Set(), slots: 0, gate: undefined };
-    totals.set(room, total);
-    if (seq === null) return;
-    total.places.add(seq);
-    if (isEnvelope) total.gate ??= seq;
-    else total.slots += 1;
-  };
-  for (const { room, seq } of jobs) add(room, seq, false);
-  for (const { room, seq } of envelopes) add(room, seq, true);
-  return [...totals]
-    .map(([room, { places, slots, gate }]) => ({
-      room,
-      places: places.size,
-      slots,
-      gate: gate === undefined ? null : 1 + gate - Math.min(...places),
-    }))
+  return [...Map.groupBy([...jobs, ...envelopes], ({ room }) => room)]
+    .map(([room, all]) => {
+      const placed = all.flatMap((one) => (one.seq === null ? [] : { seq: one.seq, isJob: "ghost" in one }));
+      const places = new Set(placed.map(({ seq }) => seq));
+      const gate = placed.find(({ isJob }) => !isJob);
+      return {
+        room,
+        places: places.size,
+        slots: placed.filter(({ isJob }) => isJob).length,
+        gate: gate === undefined ? null : 1 + gate.seq - Math.min(...places),
+      };
+    })
     .sort((left, right) => (left.room < right.room ? -1 : 1));
 }

@@ -102,15 +102,13 @@ const GET = statement<CryptoRecord>("crypto_record")`
 export const cryptoRecord = (on: Queryable, ghost: GhostMxid, objectStore: string, key: Buffer) =>
   GET.first(on, [ghost, objectStore, key]);
 
+const recordsBy = (column: string, order: string) => statement<CryptoRecord>(`crypto_records_by_${column}`)`
+  SELECT ${RECORD} FROM bridge_crypto_records
+  WHERE ghost_mxid = $1 AND object_store = $2 AND ${column} >= $3 AND ${column} < $4
+  ORDER BY ${order} LIMIT $5`;
 const RANGES = {
-  key: statement<CryptoRecord>("crypto_records_by_key")`
-    SELECT ${RECORD} FROM bridge_crypto_records
-    WHERE ghost_mxid = $1 AND object_store = $2 AND record_key >= $3 AND record_key < $4
-    ORDER BY record_key LIMIT $5`,
-  indexKey: statement<CryptoRecord>("crypto_records_by_index")`
-    SELECT ${RECORD} FROM bridge_crypto_records
-    WHERE ghost_mxid = $1 AND object_store = $2 AND index_key >= $3 AND index_key < $4
-    ORDER BY index_key, record_key LIMIT $5`,
+  key: recordsBy("record_key", "record_key"),
+  indexKey: recordsBy("index_key", "index_key, record_key"),
 };
 
 export function cryptoRecords(

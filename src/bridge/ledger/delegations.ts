@@ -78,14 +78,9 @@ async function beginDispatches(pool: Pool, dispatches: readonly Dispatch[]): Pro
   const wanted = dispatches.flatMap(({ buckets }, index) =>
     buckets.map((bucket) => ({ ...bucket, place: index + 1 })),
   );
-  const leases = columnsOf(
-    dispatches.map(({ lease }) => lease),
-    "delegationId",
-    "holder",
-    "fence",
-  );
+  const leases = dispatches.map(({ lease }) => lease);
   const found = await BEGIN_DISPATCHES.rows(pool, [
-    ...leases,
+    ...columnsOf(leases, "delegationId", "holder", "fence"),
     ...columnsOf(wanted, "place", "key", "ratePerMinute", "burst"),
     toTime(Math.max(...dispatches.map(({ now }) => now))),
   ]);
@@ -115,7 +110,6 @@ export interface Source {
   readonly cancelReason: CancelReason | undefined;
 }
 
-/** @throws DrawbridgeError `lease_lost` */
 export const sourceOf = (on: Queryable, lease: Lease) => SOURCE_OF.held(on, heldBy(lease), nameOf(lease));
 
 const FINISH = statement<{ reason: TerminalReason }>("finish")`

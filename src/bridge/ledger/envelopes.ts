@@ -23,7 +23,6 @@ export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position
   readonly admittedAt: number;
 }
 
-/** How a lost lease is named. */
 export const nameOf = ({ event }: ClaimedIntakeEnvelope): string => `the intake envelope of ${event}`;
 
 const COLUMNS = `

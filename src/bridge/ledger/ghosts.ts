@@ -16,7 +16,6 @@ export interface EnsuredDevice {
   readonly profileSetAt: number | undefined;
 }
 
-/** What a ghost's avatar was made from. */
 export interface GhostAvatar {
   /** Of the card whose icon it is; undefined when it has none. */
   readonly cardDigest: string | undefined;

@@ -26,7 +26,6 @@ export const HELD = "d.id = $1 AND d.lease_holder = $2 AND d.fence = $3";
 
 export const heldBy = (lease: Lease) => [lease.delegationId, lease.holder, lease.fence] as const;
 
-/** How a lost lease is named. */
 export const nameOf = (lease: Lease): string => `delegation ${lease.delegationId}`;
 
 export interface ClaimedDelegation {
@@ -219,8 +218,7 @@ function leaseArrays(leases: readonly Lease[]): unknown[][] {
   return columnsOf(sorted, "delegationId", "holder", "fence");
 }
 
-/** The values of RELEASE. */
-function releaseUntil(
+function releaseValues(
   leases: readonly Lease[],
   until: number,
   attempts: 0 | 1,
@@ -232,7 +230,6 @@ function releaseUntil(
   return [...leaseArrays(leases), toTime(until), attempts, ...noted];
 }
 
-/** @param roomGateMs how long a head that does not get on may hold its room */
 export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) {
   let isTurnOfDue = false;
   return {
@@ -297,11 +294,11 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
 
     /** A head keeps holding its room unless `wakeAt` is later than `roomGateMs` after its first try. */
     async defer(lease: Lease, wakeAt: number, note?: DeferNote): Promise<void> {
-      await RELEASE.held(pool, releaseUntil([lease], wakeAt, 1, roomGateMs, note), nameOf(lease));
+      await RELEASE.held(pool, releaseValues([lease], wakeAt, 1, roomGateMs, note), nameOf(lease));
     },
 
     /** Releases leases at once, for another process to claim (drain). Leases that were lost meanwhile are skipped. */
     release: (leases: readonly Lease[], now: number) =>
-      RELEASE.run(pool, releaseUntil(leases, now, 0, roomGateMs)),
+      RELEASE.run(pool, releaseValues(leases, now, 0, roomGateMs)),
   };
 }

@@ -149,7 +149,6 @@ const CLAIM = statement<ClaimedNotice>("claim_notices")`
     n.source_event_id AS "sourceEventId", n.asker_mxid AS asker, n.thread_root AS "threadRoot", n.reason,
     n.transaction_id AS "transactionId", n.first_attempted_at AS "firstAttemptedAt", n.attempts`;
 
-// A notice that was claimed again has a higher fence; then no row matches.
 const SETTLE = "WHERE id = $1 AND fence = $2 AND state = 'pending'";
 
 const ATTEMPTED = statement("notice_attempted")`

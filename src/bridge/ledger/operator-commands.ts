@@ -1,6 +1,6 @@
-// What operators see of the work that waits, also as gauges, and what they may do to it, while bridges run on the same
-// database. Invariants: no result holds content; the gauges read what is open by its indices, and nothing of what has ended; an action is one transaction and asserts the state that it needs; a cancellation
-// is a durable intent that the holder of the lease acts on; a retry only makes due what waits, and takes no lease away.
+// What operators see of the work that waits, as lists and as gauges, and what they may do to it while bridges run.
+// Invariants: no result holds content; the gauges read what is open by its indices, and nothing of what has ended; an action
+// is one transaction and asserts the state that it needs; a retry only makes due what waits, and takes no lease away.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { cancelDelegations } from "./cancel-or-edit.ts";
@@ -204,7 +204,6 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
 
 export type Operations = ReturnType<typeof createOperations>;
 
-/** For the gauges. */
 export interface Waiting {
   readonly delegations: Readonly<Partial<Record<OpenState, number>>>;
   /** Since when the oldest question, or answer to one of an agent, waits to be accepted by its agent. */

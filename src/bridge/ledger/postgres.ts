@@ -172,7 +172,7 @@ async function withoutUnhandled<Result>(work: Promise<Work<Result>>): Promise<Wo
   return done;
 }
 
-/** Runs `work` again when it was surely not committed. When it throws, nothing was, unless the answer to COMMIT was lost. */
+/** `work` awaits no remote call. When it throws, nothing was committed, unless the answer to COMMIT was lost. */
 export function inTransaction<Result>(
   pool: Pool,
   begin: string,

@@ -52,13 +52,10 @@ const RECORD = statement<{ changed: number }>("record_target")`
   SELECT count(*)::int AS changed FROM changed`;
 
 export function createTargets(pool: Pool) {
-  const read = (ghost: GhostMxid | null) => TARGETS.entities(pool, [ghost]);
   return {
-    async get(ghost: GhostMxid): Promise<TargetRecord | undefined> {
-      return (await read(ghost))[0];
-    },
+    get: (ghost: GhostMxid) => TARGETS.first(pool, [ghost]),
 
-    list: (): Promise<readonly TargetRecord[]> => read(null),
+    list: () => TARGETS.entities(pool, [null]),
 
     /** Records a decision, and whether it differs from the recorded one: then there is an audit record of it. */
     async record(decision: TargetDecision): Promise<boolean> {
