@@ -13,13 +13,7 @@ const POOL_SIZE = 16;
 const RETRY_FIRST_MS = 250;
 const RETRY_MS_MAX = 5_000;
 
-export interface Database {
-  readonly pool: Pool;
-  readonly url: string;
-  close(): Promise<void>;
-}
-
-export function openDatabase(config: BridgeConfig, log: Logger): Database {
+export function openDatabase(config: BridgeConfig, log: Logger) {
   const url = readSecret(config.database.url, config.directory);
   const pool = createLedgerPool({
     connectionString: url,
@@ -45,12 +39,7 @@ function databaseError(cause: unknown): DrawbridgeError {
 }
 
 /** Migrates as soon as the database can be reached. Rejects with the signal's reason when aborted. */
-export async function migrateWhenReachable(
-  pool: Pool,
-  clock: Clock,
-  log: Logger,
-  signal: AbortSignal,
-): Promise<void> {
+export async function migrateWhenReachable(pool: Pool, clock: Clock, log: Logger, signal: AbortSignal) {
   for (let waitMs = RETRY_FIRST_MS; ; waitMs = Math.min(2 * waitMs, RETRY_MS_MAX)) {
     try {
       const applied = await migrate(pool);
@@ -70,7 +59,7 @@ export async function migrateWhenReachable(
 export async function onDatabase<T>(
   config: BridgeConfig,
   work: (pool: Pool, migrated: number) => Promise<T>,
-): Promise<T> {
+) {
   const { pool, close } = openDatabase(config, pino({ level: "silent" }));
   try {
     const migrated = await migrate(pool).catch((cause: unknown) => {

@@ -18,7 +18,7 @@ export type DeviceReport = Awaited<ReturnType<typeof reportOf>>;
 function onDevices<T>(
   config: BridgeConfig,
   work: (ledger: GhostLedger, homeserver: Homeserver) => Promise<T>,
-): Promise<T> {
+) {
   return onDatabase(config, async (pool) => {
     const asToken = readSecret(config.appservice.asToken, config.directory);
     const { url, requestTimeout } = config.homeserver;

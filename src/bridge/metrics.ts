@@ -144,11 +144,7 @@ export function deviceMetrics(metrics: Metrics): DeviceObserver {
   };
 }
 
-export function recordDevices(
-  metrics: Metrics,
-  devices: readonly DeviceStatus[],
-  delivery: KeyDelivery,
-): void {
+export function recordDevices(metrics: Metrics, devices: readonly DeviceStatus[], delivery: KeyDelivery) {
   metrics.keysNotDelivered.set(delivery === "works" || delivery === "unknown" ? 0 : 1);
   for (const state of ["starting", "ready", "stopped"] as const) {
     metrics.devices.set({ state }, devices.filter((device) => device.state === state).length);

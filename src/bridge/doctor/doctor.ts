@@ -87,11 +87,7 @@ function examineSecrets(config: BridgeConfig): { tokens: AppserviceTokens | unde
 }
 
 /** Compares the registration beside the configuration. Without one, a homeserver that works with both tokens counts. */
-function examineRegistration(
-  config: BridgeConfig,
-  tokens: AppserviceTokens,
-  homeserver: readonly Finding[],
-): Finding {
+function examineRegistration(config: BridgeConfig, tokens: AppserviceTokens, homeserver: readonly Finding[]) {
   const file = join(config.directory, "registration.yaml");
   let found: string;
   try {
@@ -148,10 +144,7 @@ const OTHER_MODE = ill(
   "Restart the bridge: it reads the mode at its start.",
 );
 
-function examineReadiness(
-  { encryption }: BridgeConfig,
-  readiness: z.output<typeof Readyz> | undefined,
-): Finding[] {
+function examineReadiness({ encryption }: BridgeConfig, readiness: z.output<typeof Readyz> | undefined) {
   if (readiness === undefined) {
     const unseen = encryption.mode === "refuse" ? "database and ghosts" : "database, ghosts and their keys";
     return [

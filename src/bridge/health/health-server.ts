@@ -69,10 +69,7 @@ export async function untilWell(
   }
 }
 
-export async function databaseReadiness(
-  pool: { query(text: string): Promise<unknown> },
-  clock: Clock,
-): Promise<Readiness> {
+export async function databaseReadiness(pool: { query(text: string): Promise<unknown> }, clock: Clock) {
   const answer = resultWithin(clock, DATABASE_PROBE_MS, pool.query("SELECT 1")).catch(() => undefined);
   return (await answer) === undefined
     ? { name: "database", ok: false, hint: "Start PostgreSQL, or correct `database` in the configuration." }

@@ -229,7 +229,7 @@ function writeJobs(
   keys: ContentKeys,
   { receivedAt, ingress }: Admission,
   placed: Placed,
-): Promise<unknown> {
+) {
   const { jobs } = placed;
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const totals = roomTotals(placed);
@@ -282,10 +282,7 @@ async function writeEnvelopes(
   ]);
 }
 
-async function writeMalformed(
-  client: PoolClient,
-  { transactionId, receivedAt, malformed }: Admission,
-): Promise<void> {
+async function writeMalformed(client: PoolClient, { transactionId, receivedAt, malformed }: Admission) {
   const events = columnsOf(malformed, "sha256", "reason", "event", "room");
   await WRITE_MALFORMED.rows(client, [transactionId, toTime(receivedAt), ...events]);
 }

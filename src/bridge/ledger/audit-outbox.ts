@@ -19,12 +19,8 @@ const EXPORTED = statement("audit_exported")`
 export function createAuditOutbox(pool: Pool) {
   return {
     /** Marks up to `limit` records as exported once `write` has made them durable. Returns them. */
-    export: (
-      limit: number,
-      write: (records: readonly AuditRow[]) => Promise<void>,
-      now: number,
-    ): Promise<readonly AuditRow[]> =>
-      inTransaction(pool, BEGIN_EXPORT, async (client) => {
+    export: (limit: number, write: (records: readonly AuditRow[]) => Promise<void>, now: number) =>
+      inTransaction<readonly AuditRow[]>(pool, BEGIN_EXPORT, async (client) => {
         const records = await UNEXPORTED.rows(client, [limit]);
         if (records.length === 0) return { result: [] };
         await write(records);

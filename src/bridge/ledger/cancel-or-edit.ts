@@ -88,11 +88,7 @@ export async function cancelDelegations(
 }
 
 /** Returns the delegations that are marked as canceled, for their workers to end. Only under the rooms' locks. */
-export async function cancelRedacted(
-  on: Queryable,
-  redacted: Admission["redacted"],
-  now: number,
-): Promise<readonly string[]> {
+export async function cancelRedacted(on: Queryable, redacted: Admission["redacted"], now: number) {
   const events = redacted.map(({ event }) => event);
   const rooms = redacted.map(({ room }) => room);
   const reason: CancelReason = "source_redacted";
@@ -130,10 +126,7 @@ const EDIT_QUESTIONS = statement("edit_questions")`
     AND r.head_at IS NOT NULL`;
 
 /** New delegations with the texts of the edits that came with them. */
-function editedAtOnce(
-  delegations: readonly NewDelegation[],
-  edits: readonly NewEdit[],
-): readonly NewDelegation[] {
+function editedAtOnce(delegations: readonly NewDelegation[], edits: readonly NewEdit[]) {
   return delegations.map((job) => {
     const last = edits.findLast(
       ({ delegation, source, ghost }) =>

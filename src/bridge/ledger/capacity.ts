@@ -81,50 +81,43 @@ export async function countOpen(
   return counts;
 }
 
-class Slots {
-  readonly #capacity: Capacity;
-  readonly #open: Map<string, number>;
-
-  constructor(open: OpenCounts, capacity: Capacity) {
-    this.#capacity = capacity;
-    this.#open = new Map(open);
-  }
-
-  take({ room, agent, sender }: NewDelegation): TerminalReason | null {
-    const most = this.#capacity;
-    const server = serverOf(sender);
-    const [ofAgent, ofPair] = [`agent ${agent}`, pairShare(agent, server)];
-    return this.#take([
-      ["room_capacity_exceeded", queueShare(room), most.roomQueue],
-      ["agent_capacity_exceeded", ofAgent, most.agentQueue],
-      ["server_capacity_exceeded", `server ${server}`, this.#limit(ofPair, most.serverQueue)],
-      ["server_capacity_exceeded", ofPair, undefined],
-      ["global_capacity_exceeded", "", this.#limit(ofAgent, most.globalQueue)],
-    ]);
-  }
-
-  takeEnvelope({ room, sender }: NewIntakeEnvelope): EnvelopeDenial | null {
-    const most = this.#capacity;
-    return this.#take([
-      ["sender_envelopes_exceeded", `sender ${sender}`, most.senderEnvelopes],
-      ["room_envelopes_exceeded", `room ${room}`, most.roomEnvelopes],
-    ]);
-  }
+function slotsOf(before: OpenCounts, most: Capacity) {
+  const open = new Map(before);
+  const openIn = (share: string) => open.get(share) ?? 0;
 
   /** The limit of a larger share, for what is open of an agent in it. */
-  #limit(ofAgent: string, most: number | undefined): number | undefined {
-    const isReserved = (this.#open.get(ofAgent) ?? 0) < (this.#capacity.agentReserve ?? 0);
-    return isReserved && most !== undefined ? withReserves(most) : most;
-  }
+  const limitFor = (ofAgent: string, limit: number | undefined) => {
+    const isReserved = openIn(ofAgent) < (most.agentReserve ?? 0);
+    return isReserved && limit !== undefined ? withReserves(limit) : limit;
+  };
 
   /** Takes one of each share, or of none where one of them is full. */
-  #take<Reason>(shares: readonly (readonly [Reason, string, number | undefined])[]): Reason | null {
-    const openIn = (share: string) => this.#open.get(share) ?? 0;
-    const full = shares.find(([, share, most = Infinity]) => openIn(share) >= most);
+  const take = <Reason>(shares: readonly (readonly [Reason, string, number | undefined])[]) => {
+    const full = shares.find(([, share, limit = Infinity]) => openIn(share) >= limit);
     if (full !== undefined) return full[0];
-    for (const [, share] of shares) this.#open.set(share, openIn(share) + 1);
+    for (const [, share] of shares) open.set(share, openIn(share) + 1);
     return null;
-  }
+  };
+
+  return {
+    take({ room, agent, sender }: NewDelegation): TerminalReason | null {
+      const server = serverOf(sender);
+      const [ofAgent, ofPair] = [`agent ${agent}`, pairShare(agent, server)];
+      return take([
+        ["room_capacity_exceeded", queueShare(room), most.roomQueue],
+        ["agent_capacity_exceeded", ofAgent, most.agentQueue],
+        ["server_capacity_exceeded", `server ${server}`, limitFor(ofPair, most.serverQueue)],
+        ["server_capacity_exceeded", ofPair, undefined],
+        ["global_capacity_exceeded", "", limitFor(ofAgent, most.globalQueue)],
+      ]);
+    },
+
+    takeEnvelope: ({ room, sender }: NewIntakeEnvelope): EnvelopeDenial | null =>
+      take([
+        ["sender_envelopes_exceeded", `sender ${sender}`, most.senderEnvelopes],
+        ["room_envelopes_exceeded", `room ${room}`, most.roomEnvelopes],
+      ]),
+  };
 }
 
 /** Which event each message index of these and of earlier events belongs to, by the digest in base64. */
@@ -177,7 +170,7 @@ export function place(
   open: OpenCounts,
   capacity: Capacity,
 ): Placed {
-  const slots = new Slots(open, capacity);
+  const slots = slotsOf(open, capacity);
   const next = new Map((known.rooms ?? []).map(([room, , , seq]) => [room, seq]));
   const takePlace = (room: RoomId) => {
     const seq = next.get(room) ?? 1;

@@ -147,10 +147,7 @@ const WRITE = statement<{ ghost_mxid: string }>("crypto_write")`
   SELECT ghost_mxid FROM held`;
 
 /** Writes for several ghosts, each at most once. Returns those whose fence matched; for the others nothing was written. */
-export async function writeCryptoRecords(
-  on: Queryable,
-  writes: readonly CryptoWrite[],
-): Promise<ReadonlySet<string>> {
+export async function writeCryptoRecords(on: Queryable, writes: readonly CryptoWrite[]) {
   const all = writes.flatMap((write, index) =>
     write.records.map((record) => ({ ...record, writer: index + 1 })),
   );

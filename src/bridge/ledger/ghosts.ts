@@ -232,11 +232,7 @@ const READ_INBOX = statement<DeviceMail & { readonly id: string }>("read_device_
 const DELETE_INBOX = statement("delete_device_inbox")`
   DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`;
 
-export async function writeDeviceInbox(
-  on: Queryable,
-  mail: readonly DeviceMail[],
-  now: number,
-): Promise<void> {
+export async function writeDeviceInbox(on: Queryable, mail: readonly DeviceMail[], now: number) {
   if (mail.length === 0) return;
   await WRITE_INBOX.run(on, [...columnsOf(mail, "ghost", "changes"), toTime(now)]);
 }

@@ -233,9 +233,7 @@ function releaseValues(
 export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) {
   let isTurnOfDue = false;
   return {
-    async claim(
-      request: ClaimRequest & { readonly holder: string; readonly share?: Share<AgentId> },
-    ): Promise<ClaimedDelegation[]> {
+    async claim(request: ClaimRequest & { readonly holder: string; readonly share?: Share<AgentId> }) {
       const { holder, limit } = request;
       const { share, ghosts = [] } = request;
       const kept = share === undefined || ghosts.length === 0 ? 0 : Math.floor(share.most * KEPT);
@@ -281,10 +279,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
     },
 
     /** Work on delegations that are not in `held` must be dropped; those in `canceled` are to be canceled. */
-    async renew(
-      leases: readonly Lease[],
-      leaseUntil: number,
-    ): Promise<{ held: ReadonlySet<string>; canceled: ReadonlySet<string> }> {
+    async renew(leases: readonly Lease[], leaseUntil: number) {
       const held = await RENEW.rows(pool, [...leaseArrays(leases), toTime(leaseUntil)]);
       return {
         held: new Set(held.map((row) => row.id)),

@@ -102,9 +102,7 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
   const recordAt = (write: Statement) => (membership: ClaimedMembership, time: number) =>
     write.run(pool, [...mine(membership), toTime(time)]);
   return {
-    async claim(
-      request: ClaimRequest & { readonly share?: Share<ServerName> },
-    ): Promise<ClaimedMembership[]> {
+    async claim(request: ClaimRequest & { readonly share?: Share<ServerName> }) {
       const shares = new Shares(request.share);
       const claimed: ClaimedMembership[] = [];
       for (;;) {

@@ -33,11 +33,7 @@ const WITHOUT_INTERVAL: ReadonlySet<NoticeKind> = new Set([
   "answer_refused",
 ]);
 
-function minimumIntervalMs(
-  kind: NoticeKind,
-  stage: TerminalStage | undefined,
-  configuredMs: number,
-): number | undefined {
+function minimumIntervalMs(kind: NoticeKind, stage: TerminalStage | undefined, configuredMs: number) {
   // A card that is not trusted stops whatever is asked.
   const isAlone = kind === "delegation_stopped" && stage !== "agent_card";
   if (isAlone || WITHOUT_INTERVAL.has(kind)) return undefined;

@@ -129,10 +129,7 @@ export class ServerPool extends Pool {
   }
 }
 
-async function askingEach<Connection>(
-  servers: Servers,
-  connect: () => Promise<Connection>,
-): Promise<Connection> {
+async function askingEach<Connection>(servers: Servers, connect: () => Promise<Connection>) {
   for (let left = servers.urls.length - 1; ; left--) {
     const before = servers.current;
     try {

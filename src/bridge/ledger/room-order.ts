@@ -102,10 +102,7 @@ const REORDER = statement("reorder_room")`
   )${settlePlaces("$4", { added: "s.added" })}`;
 
 /** From where each room is to be put in order anew, once the found events were admitted. Only under the rooms' locks. */
-export async function firstLaterPlaces(
-  on: Queryable,
-  order: RoomOrder,
-): Promise<ReadonlyMap<RoomId, string>> {
+export async function firstLaterPlaces(on: Queryable, order: RoomOrder) {
   const places = new Map<RoomId, string>();
   for (const [room, events] of order) {
     const { place } = await FIRST_LATER.one(on, [room, events]);

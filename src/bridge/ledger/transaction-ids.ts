@@ -27,12 +27,7 @@ function derive(purpose: SendPurpose, key: readonly (string | number)[]): Transa
 }
 
 /** Of an event of the delegation of `source` to `ghost`. @param ordinal among those of this purpose, from 0 */
-export function replyTransactionId(
-  source: EventId,
-  ghost: GhostMxid,
-  purpose: SendPurpose,
-  ordinal: number,
-): TransactionId {
+export function replyTransactionId(source: EventId, ghost: GhostMxid, purpose: SendPurpose, ordinal: number) {
   return derive(purpose, [source, ghost, ordinal]);
 }
 
