@@ -10,8 +10,12 @@ import { applyFile, fileDrift } from "../../src/federation/planes/file-target.ts
 import { renderAll } from "../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { gitLine, gitOk } from "../../src/federation/repository/git.ts";
-import { parseRevision, Repository, type Revision } from "../../src/federation/repository/repository.ts";
-import { writeCommit } from "../../src/federation/repository/write-commit.ts";
+import {
+  parseRevision,
+  Repository,
+  type Revision,
+  writeCommit,
+} from "../../src/federation/repository/repository.ts";
 import { PUBLIC } from "../../src/runtime/write-file.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import { AGENT, type CompleteOrganisation } from "../organisations.ts";

@@ -25,7 +25,7 @@ const MAX_IDENTIFIER_BYTES = 255;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it refuses
 const FORBIDDEN = /[\u0000-\u0020\u007f\ud800-\udfff]/u;
 
-const SERVER_NAME = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z.-]{1,230})(?::[0-9]{1,5})?$/;
+export const SERVER_NAME = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z.-]{1,230})(?::[0-9]{1,5})?$/;
 const AGENT_ID = /^[a-z0-9][a-z0-9._-]{0,63}$/;
 const USER_LOCALPART = /^[^:\s]+$/u;
 

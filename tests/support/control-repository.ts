@@ -22,8 +22,12 @@ import {
 } from "../../src/federation/reconcile/context.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { type Partner, planeState } from "../../src/federation/registry/partner.ts";
-import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
-import { type Changes, writeCommit } from "../../src/federation/repository/write-commit.ts";
+import {
+  type Changes,
+  Repository,
+  type Revision,
+  writeCommit,
+} from "../../src/federation/repository/repository.ts";
 import { type EvidenceItemBody, evidenceItem } from "../../src/records/format/evidence-item.ts";
 import { PARTS } from "../../src/records/format/fields.ts";
 import { targetFingerprint } from "../../src/rendered-files/agents-file.ts";

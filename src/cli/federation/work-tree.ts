@@ -5,14 +5,14 @@ import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../../federation/abuse/r
 import { renderAll } from "../../federation/planes/render.ts";
 import { loadRegistry } from "../../federation/registry/load.ts";
 import { makeStartingFolder } from "../../federation/setup/starting-folder.ts";
-import { checkRepository } from "../../federation/work-tree/check.ts";
 import {
+  checkRepository,
   compareRendered,
   readReadmissions,
   readRegistryFolder,
   readRenderedFiles,
   writeRendered,
-} from "../../federation/work-tree/files.ts";
+} from "../../federation/work-tree/check.ts";
 import { defineCommand, startingOptions } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { print, printText, renderTable, say } from "../lib/output.ts";

@@ -6,7 +6,7 @@ import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseServerName } from "../../domain/identifiers.ts";
+import { SERVER_NAME } from "../../domain/identifiers.ts";
 import { jsonText, parseJson } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
@@ -34,11 +34,7 @@ export const CATEGORIES = [
 const REPORT_BYTES_MAX = 256 * 1024;
 const REFERENCES_MAX = 1_000;
 
-const SERVER_NAME = /^(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z.-]{1,230})(?::[0-9]{1,5})?$/;
-const ServerName = z
-  .string()
-  .regex(SERVER_NAME)
-  .refine((value) => parseServerName(value) !== undefined);
+const ServerName = z.string().regex(SERVER_NAME);
 
 /** Of room version 3 and later a digest in base64, before that a short word and the server. */
 const EventId = z.string().regex(/^\$(?:[A-Za-z0-9+/_-]{43}|[A-Za-z0-9]{1,64}:[0-9A-Za-z.:[\]-]{1,230})$/);

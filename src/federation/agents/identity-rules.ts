@@ -4,8 +4,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
-import { ORGANISATION_FILE } from "../registry/organisation.ts";
-import { consumptions, findPartner, type Partner, type Registry } from "../registry/partner.ts";
+import { type Consumer, consumersOf, consumptions, findPartner, type Registry } from "../registry/partner.ts";
 import {
   type PinnedIdentity,
   type RetiredCardKey,
@@ -107,30 +106,6 @@ export function guardRotation(
   if (occupied !== undefined) throw refuse("staged_key", `${occupied} is there already, and is another key`);
 }
 
-type Consumes = Partner["card"]["consumes"];
-
-export interface Consumer {
-  readonly file: string;
-  readonly serverName: string;
-  readonly consumes: Consumes;
-  readonly path: readonly string[];
-  readonly retired: readonly RetiredCardKey[];
-  readonly keyIds: readonly string[];
-}
-
-export function consumersOf({ organisation, partners }: Registry): readonly [Consumer, ...Consumer[]] {
-  return [
-    {
-      ...{ file: ORGANISATION_FILE, serverName: organisation.serverName, path: ["consumes"] },
-      ...{ consumes: organisation.consumes, retired: organisation.retired.cardKeys, keyIds: [] },
-    },
-    ...partners.map(({ file, partner: { serverName, card, retired, keyIds } }) => ({
-      ...{ file, serverName, path: ["card", "consumes"] },
-      ...{ consumes: card.consumes, retired: retired.cardKeys, keyIds: keyIds.card },
-    })),
-  ];
-}
-
 /** @param name a partner, or our own server, which is meant when none is named. @throws DrawbridgeError `usage` */
 export function consumerOf(registry: Registry, name?: string): Consumer {
   const [own, ...others] = consumersOf(registry);
@@ -139,7 +114,7 @@ export function consumerOf(registry: Registry, name?: string): Consumer {
   return others.find((one) => one.file === file) ?? own;
 }
 
-export function pinsOf(registry: Registry, { jwk }: PinnedIdentity) {
+function pinsOf(registry: Registry, { jwk }: PinnedIdentity) {
   const thumbprint = thumbprintOf(jwk);
   return consumptions(registry).filter(
     ({ entry: { cardIdentity } }) => cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint,
@@ -155,7 +130,7 @@ export function isSameIdentity(one: PinnedIdentity | undefined, other: PinnedIde
 }
 
 /** @throws DrawbridgeError `usage` when the entry does not consume it */
-export function consumedAgent(consumer: Consumer, agent: string): Consumes[string] {
+export function consumedAgent(consumer: Consumer, agent: string): Consumer["consumes"][string] {
   const found = Object.hasOwn(consumer.consumes, agent) ? consumer.consumes[agent] : undefined;
   if (found !== undefined) return found;
   const names = Object.keys(consumer.consumes);

@@ -9,13 +9,13 @@ import type { ChangeBase } from "../change/commit-base.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
+import { consumersOf } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 
 import {
   cardIdentityOf,
   consumedAgent,
   consumerOf,
-  consumersOf,
   isSameIdentity,
   refuse,
   refuseRetired,

@@ -9,9 +9,8 @@ import type { Federation } from "../reconcile/context.ts";
 import { renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
-import type { Revision } from "../repository/repository.ts";
+import { type NewCommit, type Revision, writeCommit } from "../repository/repository.ts";
 import { canReadSigners, unsignedAmong } from "../repository/signatures.ts";
-import { type NewCommit, writeCommit } from "../repository/write-commit.ts";
 import { type ChangeBase, changeBase, type OnBadHead } from "./commit-base.ts";
 
 export type CommitContext = HeadContext & Pick<Federation, "author" | "signingKeyFile" | "onWait">;

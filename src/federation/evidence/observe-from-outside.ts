@@ -1,13 +1,12 @@
-// One partner observed from outside as a probe.yaml says, with what the border denied as the explanation of what did
-// not arrive.
+// One partner observed from outside as a probe.yaml says; what the border denied explains what did not arrive.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type RoomId, roomOfVisibleId } from "../../domain/identifiers.ts";
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { loadProbeConfig, type ProbeConfig } from "../probes/config.ts";
+import { roomOfVisibleId } from "../../domain/identifiers.ts";
+import { loadProbeConfig } from "../probes/config.ts";
 import { probeFromOutside } from "../probes/from-outside.ts";
 import type { Explanation } from "../probes/probed-room.ts";
 import type { Federation } from "../reconcile/context.ts";
+import type { Partner } from "../registry/partner.ts";
 import type { ObserveFromOutside } from "../workflow/run-step.ts";
 import { collectStream } from "./record-streams.ts";
 
@@ -19,33 +18,31 @@ export function outsideProbe(
   const probe = loadProbeConfig(file);
   const violations = resolve(config.directory, config.border.violationsFile);
   return async (own, { partner }, planes, inside) => {
-    requireAbout(probe, own, partner.serverName);
-    const options = { planes: new Set(planes), rooms: roomsOf(inside) };
-    const explain = (eventId: string) => violationOf(violations, partner, eventId);
-    return probeFromOutside(probe, { clock, random }, { ...options, violationOf: explain });
+    const { target, as } = probe;
+    const { serverName } = partner;
+    if (target.serverName !== own || as.serverName !== serverName) {
+      const probed = `${target.serverName} as ${as.serverName}`;
+      throw new DrawbridgeError("usage", `the probe file probes ${probed}, not ${own} as ${serverName}`, {
+        hint: "Name the probe file of this partner.",
+      });
+    }
+    const rooms = inside.filter(({ plane }) => plane === "rooms");
+    return probeFromOutside(
+      probe,
+      { clock, random },
+      {
+        planes: new Set(planes),
+        rooms: rooms.flatMap(({ subject }) => roomOfVisibleId(subject ?? "") ?? []),
+        violationOf: (eventId) => violationOf(violations, partner, eventId),
+      },
+    );
   };
-}
-
-function roomsOf(items: readonly EvidenceItem[]): readonly RoomId[] {
-  const named = items
-    .filter(({ plane }) => plane === "rooms")
-    .map(({ subject }) => roomOfVisibleId(subject ?? ""));
-  return [...new Set(named.filter((room) => room !== undefined))];
-}
-
-/** @throws DrawbridgeError `usage` when a probe.yaml is about somebody else */
-function requireAbout({ target, as }: ProbeConfig, own: string, partner: string): void {
-  if (target.serverName === own && as.serverName === partner) return;
-  const probed = `${target.serverName} as ${as.serverName}`;
-  throw new DrawbridgeError("usage", `the probe file probes ${probed}, not ${own} as ${partner}`, {
-    hint: "Name the probe file of this partner.",
-  });
 }
 
 /** Why an event did not come in, by the violations file; undefined when no line names it. */
 export async function violationOf(
   file: string,
-  partner: { readonly serverName: string; readonly azp: string },
+  partner: Pick<Partner, "serverName" | "azp">,
   eventId: string,
 ): Promise<Explanation | undefined> {
   const window = { since: "1970-01-01T00:00:00.000Z", until: "9999-12-31T23:59:59.999Z" };

@@ -33,9 +33,7 @@ export async function probeFromInside(
   return items;
 }
 
-// What a change of a partner's planes has to cover, as its registry entry and the parts of this deployment say.
-
-/** Rooms and the homeserver's process are not known from files: their fields are null. */
+/** What a change of a partner's planes has to cover; rooms and the homeserver's process are not known from files. */
 export function scopeOf(
   parts: readonly Part[],
   { serverName, azp, gateway, card }: Partner,

@@ -1,23 +1,38 @@
-// All probes from outside that a probe.yaml allows, over the planes that are asked about.
-// Invariants: a probe whose section is missing is listed as left out, with what it lacks; no probe is reported
-// closed without an answer that refused, or an absence that is explained.
+// All probes from outside that a probe.yaml allows, over the planes that are asked about; in a room: what crosses, whether
+// the partner's people can come in, whether its server is given history. Invariants: a probe whose section is missing is
+// listed as left out, with what it lacks; none is reported closed without an answer that refused, or an absence that is
+// explained; who joins leaves again once history was asked for, which members alone are given, or is named.
+import { DrawbridgeError } from "../../domain/errors.ts";
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";
+import { crossRoom } from "./event-delivery.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
-import { probeRoom } from "./partner-in-rooms.ts";
 import { PartnerServer } from "./partner-server.ts";
-import { type Explanation, ProbedRoom, type RoomPeople, type RoomProbeOptions } from "./probed-room.ts";
-import { notConfigured, type OutsideProbe, observe, type ProbeSubject } from "./read-answers.ts";
+import {
+  type Explanation,
+  NO_WITNESS,
+  ProbedRoom,
+  type RoomPeople,
+  type RoomProbeOptions,
+} from "./probed-room.ts";
+import {
+  homeserverRefusal,
+  homeserverUnclear,
+  notApplicable,
+  notConfigured,
+  type OutsideProbe,
+  observe,
+  type ProbeResult,
+  type ProbeSubject,
+  unreachable,
+} from "./read-answers.ts";
 import { Person, type ProbeSources } from "./user.ts";
 
-export interface OutsideOptions {
+interface OutsideOptions extends Pick<RoomProbeOptions, "violationOf" | "withState"> {
   readonly planes?: ReadonlySet<PlaneName>;
-  readonly violationOf?: RoomProbeOptions["violationOf"];
-  /** Also sends state, which stays for ever: for rooms that are thrown away. */
-  readonly withState?: boolean;
   /** Rooms that are tried besides those of probe.yaml, such as replacements. */
   readonly rooms?: readonly RoomId[];
 }
@@ -86,26 +101,23 @@ async function probeRooms(
 ): Promise<EvidenceItem[]> {
   const partner = people.partnerName;
   const about = { plane: "rooms", partner, vantage: "partner", probe: "message_to_target" } as const;
-  if (config.target.rooms.length === 0 && (options.rooms ?? []).length === 0) {
+  const { rooms: more = [], violationOf, withState = false } = options;
+  if (config.target.rooms.length === 0 && more.length === 0) {
     return [await observe({ ...about, subject: null }, sources.clock, () => notConfigured("rooms"))];
   }
   const isRefused = reach.some(({ probe, verdict }) => probe === "federation_send" && verdict === "closed");
   const transport: Explanation | undefined = isRefused
     ? { layer: "transport", reason: "federation_denied" }
     : undefined;
-  const { violationOf, withState = false } = options;
   const roomOptions = { arrivalTimeoutMs: config.arrivalTimeout, transport, violationOf, withState };
   const rooms = new Set<RoomId>();
   const items: EvidenceItem[] = [];
-  for (const named of config.target.rooms) {
-    const room = await resolveRoom(named, people);
+  for (const subject of config.target.rooms) {
+    const room = await resolveRoom(subject, people);
     if (room !== undefined) rooms.add(room);
-    else
-      items.push(
-        await observe({ ...about, subject: named }, sources.clock, () => notConfigured("known_room")),
-      );
+    else items.push(await observe({ ...about, subject }, sources.clock, () => notConfigured("known_room")));
   }
-  for (const room of options.rooms ?? []) rooms.add(room);
+  for (const room of more) rooms.add(room);
   // All at once and to their end, also where one fails: whoever came into a room is to have left it.
   const found = await mapConcurrent([...rooms], rooms.size, (room) =>
     probeRoom(new ProbedRoom(room, people, roomOptions, sources)),
@@ -119,4 +131,140 @@ async function resolveRoom(named: string, people: RoomPeople): Promise<RoomId | 
     if (room !== undefined) return room;
   }
   return undefined;
+}
+
+/** Whose copy of the room is asked, the target's or the third server's. */
+interface Door {
+  /** Absent without a witness, which is a hindrance. */
+  readonly server: string | undefined;
+  readonly hindrance: ProbeResult | undefined;
+  /** Whether the target has left the room. */
+  readonly isLeft: boolean;
+  readonly eventId: string | undefined;
+  readonly probes: Readonly<Record<"makeJoin" | "join" | "event" | "backfill", OutsideProbe>>;
+}
+
+const LEAVE_TIMEOUT_MS = 60_000;
+
+const AT_TARGET: Door["probes"] = {
+  makeJoin: "make_join",
+  join: "remote_join",
+  event: "event_at_target",
+  backfill: "backfill_at_target",
+};
+const AT_WITNESS: Door["probes"] = {
+  makeJoin: "make_join_at_witness",
+  join: "remote_join_via_witness",
+  event: "event_at_witness",
+  backfill: "backfill_at_witness",
+};
+
+export async function probeRoom(room: ProbedRoom): Promise<EvidenceItem[]> {
+  const { items, eventId } = await crossRoom(room);
+  const { witness, targetName } = room.people;
+  const isLeft = (await room.hasLeft().catch(() => undefined)) !== undefined;
+  const target = { server: targetName, hindrance: undefined, probes: AT_TARGET };
+  const third = { server: witness?.serverName, hindrance: await hindranceAt(room), probes: AT_WITNESS };
+  const atTarget = await through(room, { ...target, isLeft, eventId });
+  return [...items, ...atTarget, ...(await through(room, { ...third, isLeft, eventId }))];
+}
+
+async function hindranceAt(room: ProbedRoom): Promise<ProbeResult | undefined> {
+  const { witness } = room.people;
+  if (witness === undefined) return notConfigured("witness");
+  try {
+    return (await witness.isJoined(room.id)) ? undefined : NO_WITNESS;
+  } catch (error) {
+    return unreachable(error);
+  }
+}
+
+/** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */
+async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
+  const { makeJoin, join, event, backfill } = door.probes;
+  const asked = await room.item(makeJoin, "partner", () => prepareJoin(room, door));
+  const visit = { isAsked: false };
+  const joined = await room.item(join, "partner", async () =>
+    unlessNotAsked(await joinBy(room, door, visit), asked),
+  );
+  try {
+    let looking: Promise<ProbeResult | undefined> | undefined;
+    const history = (ask: (server: PartnerServer, at: string, eventId: string) => Promise<ProbeResult>) => {
+      const { server } = room.people;
+      if (server === undefined) return notConfigured("signing_key");
+      if (door.hindrance !== undefined) return door.hindrance;
+      const { eventId } = door;
+      if (eventId === undefined) return notApplicable("no_fresh_event");
+      looking ??= lackOf(room, door, eventId);
+      return looking.then((lack) => lack ?? ask(server, String(door.server), eventId));
+    };
+    return [
+      asked,
+      joined,
+      await room.item(event, "partner", () => history((server, at, id) => server.event(at, id))),
+      await room.item(backfill, "partner", () =>
+        history((server, at, id) => server.backfill(at, room.id, id)),
+      ),
+    ];
+  } finally {
+    if (visit.isAsked && joined.verdict !== "closed") await leaveAgain(room);
+  }
+}
+
+function prepareJoin(room: ProbedRoom, { server, hindrance, isLeft, probes }: Door) {
+  const origin = room.people.server;
+  if (origin === undefined) return notConfigured("signing_key");
+  // What others let happen in a room that the target is not in is no way to the target.
+  if (isLeft && probes === AT_WITNESS) return notApplicable("target_has_left");
+  return hindrance ?? origin.makeJoin(String(server), room.id, room.joiner());
+}
+
+async function joinBy(
+  room: ProbedRoom,
+  { server, hindrance, isLeft }: Door,
+  visit: { isAsked: boolean },
+): Promise<ProbeResult> {
+  const { other, partner, observer } = room.people;
+  if (other === undefined) return notConfigured("other_user");
+  if (isLeft) return notApplicable("target_has_left");
+  if (hindrance !== undefined) return hindrance;
+  // While the partner's server has a member, a join is its own decision and says nothing.
+  if ((await partner?.isJoined(room.id)) === true) return notApplicable("server_is_member");
+  visit.isAsked = true;
+  const answer = await other.join(room.id, [String(server)]);
+  if (answer.status !== 200) return homeserverRefusal(answer) ?? homeserverUnclear(answer);
+  const seen = await room.within(async () =>
+    (await observer?.joinedFrom(room.id, other.serverName))?.includes(other.userId),
+  );
+  const reason = seen ? "joined_and_seen" : "joined";
+  return { verdict: "open", layer: "homeserver", status: 200, reason };
+}
+
+/** Until it is done or refused. @throws DrawbridgeError `homeserver_unavailable` */
+async function leaveAgain(room: ProbedRoom): Promise<void> {
+  const { other } = room.people;
+  const leave = async () => {
+    const answer = await other?.leave(room.id).catch(() => undefined);
+    return answer !== undefined && answer.status < 429;
+  };
+  if (await room.within(leave, () => false, LEAVE_TIMEOUT_MS)) return;
+  throw new DrawbridgeError(
+    "homeserver_unavailable",
+    `${other?.userId} came into ${room.id} to probe it, and cannot leave`,
+    { hint: "Have this user leave the room by hand once its homeserver answers; then probe again." },
+  );
+}
+
+/** A server that has not received what it is asked for would answer as one that refuses. */
+async function lackOf(room: ProbedRoom, { probes }: Door, eventId: string): Promise<ProbeResult | undefined> {
+  const { witness } = room.people;
+  if (probes === AT_TARGET || witness === undefined) return undefined;
+  const hasIt = await room.within(() => witness.sees(room.id, eventId));
+  return hasIt ? undefined : notApplicable("witness_lacks_event");
+}
+
+/** A homeserver that was refused repeatedly answers 502 itself: then the join that was asked for by hand counts. */
+function unlessNotAsked(found: ProbeResult, asked: EvidenceItem): ProbeResult {
+  const isOwnFailure = found.verdict === "unknown" && found.status !== null && found.status >= 500;
+  return isOwnFailure && asked.verdict === "closed" ? notApplicable("own_server_did_not_ask") : found;
 }

@@ -62,9 +62,9 @@ export async function requestToken(config: ProbeConfig): Promise<ProbeResult & {
 export async function invoke(
   agent: Agent,
   token: string | undefined,
-  sources: Pick<ProbeSources, "random">,
+  { random }: Pick<ProbeSources, "random">,
 ): Promise<ProbeResult> {
-  const id = sources.random.bytes(16).toString("hex");
+  const id = random.bytes(16).toString("hex");
   const headers = {
     "content-type": "application/json",
     "a2a-version": "1.0",
@@ -102,7 +102,6 @@ export function probeCards(config: ProbeConfig, { clock }: ProbeSources): Promis
   return atEachAgent(config, about, clock, async ({ cardUrl }) => readCardAnswer(await ask(cardUrl)));
 }
 
-/** An item for each agent in turn; one that says what is missing where probe.yaml names none. */
 async function atEachAgent(
   { target: { agents } }: ProbeConfig,
   about: Omit<ProbeSubject, "subject">,

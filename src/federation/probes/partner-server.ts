@@ -69,7 +69,6 @@ export class PartnerServer {
     }
   }
 
-  /** A transaction without a single event: only whether it is taken in is tried. */
   async send(): Promise<ProbeResult> {
     const id = this.#sources.random.bytes(12).toString("hex");
     const at = this.#sources.clock.now();
@@ -86,7 +85,6 @@ export class PartnerServer {
     return readHomeserverAnswer(answer, [made.eventId]);
   }
 
-  /** Asks a server of the room for the form of a join event, and makes no use of it. */
   async makeJoin(server: string, room: RoomId, userId: string): Promise<ProbeResult> {
     const path = `/_matrix/federation/v1/make_join/${encodeURIComponent(room)}/${encodeURIComponent(userId)}?${ROOM_VERSIONS}`;
     const answer = await this.#requests.request(server as ServerName, "GET", path);
@@ -125,8 +123,6 @@ export class PartnerServer {
 }
 
 const ROOM_VERSION = "11";
-/** How long the made-up room has existed, in events. */
-const DEPTH = 3;
 
 /** Matrix server-server API, PUT /v2/invite; room version 11 for hashes, redaction and event ID. */
 function inviteRequest(
@@ -144,7 +140,7 @@ function inviteRequest(
     sender: inviter,
     state_key: invitee,
     content: { membership: "invite" },
-    depth: DEPTH,
+    depth: 3,
     origin_server_ts: clock.now(),
     prev_events: [`$${identifier(32)}`],
     auth_events: [`$${identifier(32)}`],

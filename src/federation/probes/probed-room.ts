@@ -29,7 +29,6 @@ export interface Explanation {
 }
 
 export interface RoomProbeOptions {
-  /** Milliseconds. */
   readonly arrivalTimeoutMs: number;
   /** Set when the target's transport refuses the partner, and so sends it nothing either. */
   readonly transport: Explanation | undefined;

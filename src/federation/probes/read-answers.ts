@@ -1,6 +1,7 @@
-// What one attempt found, before it is sealed as evidence: the layer that answered and what that means.
-// Invariants: nothing of an answer's body goes on from here, only words of closed sets; an attempt that was
-// not made, or not answered, is `unknown` and never `closed`.
+// What one attempt found, before it is sealed as evidence: the layer that answered, by status code and the form of the body,
+// and what that means. Invariants: nothing of an answer's body goes on from here, only words of closed sets; only an answer
+// that refuses is `closed`; an attempt that was not made or not answered, an error of a server, a quota or a broken request
+// is `unknown`.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { visibleId } from "../../domain/identifiers.ts";
@@ -10,12 +11,12 @@ import {
   type EvidenceItemBody,
   evidenceItem,
 } from "../../records/format/evidence-item.ts";
+import { Word } from "../../records/format/fields.ts";
 import type { MatrixAnswer } from "../homeserver/api.ts";
 import type { PlaneName } from "../plane-order.ts";
 
 /** The layers are in docs/reference/federation.md. */
 export type ProbeResult = Pick<EvidenceItemBody, "verdict" | "layer" | "status" | "reason"> & {
-  /** Event IDs, digests, key IDs. */
   readonly references?: readonly string[];
 };
 
@@ -47,7 +48,6 @@ export const OUTSIDE_PROBES = {
 } as const satisfies Readonly<Record<string, readonly PlaneName[]>>;
 export type OutsideProbe = keyof typeof OUTSIDE_PROBES;
 
-/** A probe that was left out, and what it would have needed of probe.yaml. */
 export function notConfigured(what: string): ProbeResult {
   return { verdict: "unknown", layer: "none", status: null, reason: `not_configured:${what}` };
 }
@@ -56,12 +56,9 @@ export function notApplicable(why: string): ProbeResult {
   return { verdict: "unknown", layer: "none", status: null, reason: `not_applicable:${why}` };
 }
 
-/** Reasons for which a card stays public although the partner may not use it: it is public for everybody or not. */
-const FOR_OTHERS: ReadonlySet<string | null> = new Set(["published_always", "consumed_by_others"]);
-
-/** Whether an item says open only because the registry keeps the card public for others. */
+/** Whether an item says open only because the registry keeps the card public for others: a card is so for everybody. */
 export function isPublicForOthers({ verdict, reason }: EvidenceItem): boolean {
-  return verdict === "open" && FOR_OTHERS.has(reason);
+  return verdict === "open" && (reason === "published_always" || reason === "consumed_by_others");
 }
 
 /** Reads an exception of the network: nobody answered, so nothing can be said. */
@@ -70,8 +67,6 @@ export function unreachable(error: unknown): ProbeResult {
   const reason = name === "TimeoutError" || name === "AbortError" ? "timed_out" : "unreachable";
   return { verdict: "unknown", layer: "network", status: null, reason };
 }
-
-const IDENTIFIER = /^[\x21-\x7e]{1,512}$/;
 
 /** Makes the attempt, times it, and seals what it found. What the attempt throws becomes `unknown`. */
 export async function observe(
@@ -94,15 +89,11 @@ export async function observe(
     ...subject,
     subject: subject.subject === null ? null : visibleId(subject.subject),
     ...found,
-    references: references.map(visibleId).filter((reference) => IDENTIFIER.test(reference)),
+    references: references.filter((reference) => reference !== "").map(visibleId),
     at: new Date(startedAt).toISOString(),
     duration_ms: found.layer === "none" ? null : Math.max(0, clock.now() - startedAt),
   });
 }
-
-// Which layer answered, by status code and the form of the body. Pure.
-// Invariants: only an answer that refuses is `closed`; an error of a server, a quota or a broken request is
-// `unknown`; the text of a body is compared with known sentences and then forgotten.
 
 export interface ProbeAnswer {
   readonly status: number;
@@ -111,10 +102,8 @@ export interface ProbeAnswer {
   readonly text: string;
 }
 
-const WORD = /^[A-Za-z0-9._:-]{1,128}$/;
-
 function wordOf(value: unknown): string | null {
-  return typeof value === "string" && WORD.test(value) ? value : null;
+  return Word.safeParse(value).data ?? null;
 }
 
 // RFC 6749, section 5.2: these refuse the client; the others of that section refuse the form of the request.
@@ -218,7 +207,6 @@ export function homeserverUnclear(answer: MatrixAnswer): ProbeResult {
   return { verdict: "unknown", layer: "homeserver", status: answer.status, reason: wordOf(answer.errcode) };
 }
 
-/** What a homeserver answered, where 200 means that the partner passed. */
 export function readHomeserverAnswer(answer: MatrixAnswer, references: readonly string[] = []): ProbeResult {
   if (answer.status === 200) {
     return { verdict: "open", layer: "homeserver", status: 200, reason: "accepted", references };

@@ -35,7 +35,7 @@ export class Person {
     this.#sources = sources;
   }
 
-  /** A request to the homeserver; any status is an answer. @throws whatever the network throws */
+  /** Any status is an answer. @throws whatever the network throws */
   async call(method: "GET" | "POST" | "PUT", path: string, body?: unknown): Promise<MatrixAnswer> {
     const url = `${this.#url}${path}`;
     return matrixAnswer(await requestJson(url, { method, token: this.#token, body, timeoutMs: TIMEOUT_MS }));
@@ -112,9 +112,9 @@ export class Person {
   /** The room that an ID or an alias names; undefined when this user's homeserver does not know it. */
   async resolve(room: string): Promise<RoomId | undefined> {
     if (room.startsWith("!")) return room as RoomId;
-    const answer = await this.call("GET", `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`);
-    const { room_id: roomId } = answer.body;
-    return answer.status === 200 && typeof roomId === "string" ? (roomId as RoomId) : undefined;
+    const path = `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`;
+    const { status, body } = await this.call("GET", path);
+    return status === 200 && typeof body["room_id"] === "string" ? (body["room_id"] as RoomId) : undefined;
   }
 
   #state(room: RoomId, type: string, key = ""): Promise<MatrixAnswer> {

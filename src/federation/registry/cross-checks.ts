@@ -5,7 +5,7 @@ import type { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { type OfferedAgent, ORGANISATION_FILE, type Organisation } from "./organisation.ts";
 import { consumptions, type Registry } from "./partner.ts";
 import { broken, type CrossProblem, type CrossRule } from "./problems.ts";
-import { checkRetired } from "./retired-identities-checks.ts";
+import { checkRetired, clientsIn } from "./retired-identities-checks.ts";
 
 export function crossCheck(registry: Registry): CrossProblem[] {
   return [
@@ -18,8 +18,6 @@ export function crossCheck(registry: Registry): CrossProblem[] {
     ...checkRetired(registry),
   ];
 }
-
-type Path = CrossProblem["path"];
 
 function checkServers({ organisation, partners }: Registry): CrossProblem[] {
   const problems: CrossProblem[] = [];
@@ -52,44 +50,36 @@ function checkServers({ organisation, partners }: Registry): CrossProblem[] {
   return problems;
 }
 
-function checkClients({ organisation, partners }: Registry): CrossProblem[] {
+function checkClients(registry: Registry): CrossProblem[] {
   const seen = new Map<string, string>();
-  const check = (clientId: string, file: string, path: Path): CrossProblem[] => {
+  return clientsIn(registry).flatMap(({ clientId, file, path }) => {
     const other = seen.get(clientId);
-    if (other === undefined) {
-      seen.set(clientId, file);
-      return [];
-    }
+    seen.set(clientId, other ?? file);
+    if (other === undefined) return [];
     const whose = other === file ? "another entry of this file" : other;
     return [broken("duplicate_azp", file, path, `is also the client of ${whose}`)];
-  };
-  return [
-    ...organisation.clients.flatMap(({ clientId }, index) =>
-      check(clientId, ORGANISATION_FILE, ["clients", index, "clientId"]),
-    ),
-    ...partners.flatMap(({ file, partner }) => check(partner.azp, file, ["azp"])),
-  ];
+  });
 }
 
 function checkOffers({ organisation, partners }: Registry): CrossProblem[] {
   const offered = new Set(Object.keys(organisation.agents));
-  const check = (invokes: readonly string[], file: string, path: Path): CrossProblem[] =>
+  const lists = [
+    ...organisation.clients.map(({ invokes }, index) => {
+      return { invokes, file: ORGANISATION_FILE, path: ["clients", index, "invokes"] };
+    }),
+    ...partners.map(({ file, partner: { gateway } }) => {
+      return { invokes: gateway?.invokes ?? [], file, path: ["gateway", "invokes"] };
+    }),
+  ];
+  return lists.flatMap(({ invokes, file, path }) =>
     invokes.flatMap((agent, index) => {
-      const at = [...path, index];
-      if (invokes.indexOf(agent) !== index)
-        return [broken("duplicate_agent", file, at, `names ${agent} twice`)];
+      const problem = (rule: CrossRule, what: string) => [broken(rule, file, [...path, index], what)];
+      if (invokes.indexOf(agent) !== index) return problem("duplicate_agent", `names ${agent} twice`);
       if (offered.has(agent)) return [];
       const message = `${agent} is no agent that ${ORGANISATION_FILE} offers under agents`;
-      return [broken("agent_not_offered", file, at, message)];
-    });
-  return [
-    ...organisation.clients.flatMap(({ invokes }, index) =>
-      check(invokes, ORGANISATION_FILE, ["clients", index, "invokes"]),
-    ),
-    ...partners.flatMap(({ file, partner }) =>
-      check(partner.gateway?.invokes ?? [], file, ["gateway", "invokes"]),
-    ),
-  ];
+      return problem("agent_not_offered", message);
+    }),
+  );
 }
 
 /** Two agents on one public path: whichever route comes first would answer for both. */

@@ -97,24 +97,31 @@ export function planeState(partner: Partner, plane: PlaneName): PlaneState {
   return partner.planes[plane];
 }
 
+/** Whose agents our bridge carries: the organisation's own and each partner's, and where they stand in the registry. */
+export function consumersOf({ organisation, partners }: Registry) {
+  const at = (file: string, partner?: Partner) => {
+    const { serverName, retired } = partner ?? organisation;
+    const { consumes } = partner?.card ?? organisation;
+    const path = partner === undefined ? ["consumes"] : ["card", "consumes"];
+    const keyIds = partner?.keyIds.card ?? [];
+    return { file, serverName, path, consumes, retired: retired.cardKeys, keyIds, partner };
+  };
+  return [at(ORGANISATION_FILE), ...partners.map(({ file, partner }) => at(file, partner))] as const;
+}
+export type Consumer = ReturnType<typeof consumersOf>[number];
+
 /** Every agent that our bridge carries, with its place in the registry, and the partner whose agent it is. */
-export function consumptions({ organisation, partners }: Registry) {
-  const at = (consumes: Consumes, file: string, path: readonly string[], partner?: Partner) =>
+export function consumptions(registry: Registry) {
+  return consumersOf(registry).flatMap(({ consumes, file, path, partner }) =>
     Object.entries(consumes).map(([agent, entry]) => ({
       agent,
       entry,
       file,
       path: [...path, agent],
       partner,
-    }));
-  return [
-    ...at(organisation.consumes, ORGANISATION_FILE, ["consumes"]),
-    ...partners.flatMap(({ file, partner }) =>
-      at(partner.card.consumes, file, ["card", "consumes"], partner),
-    ),
-  ];
+    })),
+  );
 }
-type Consumes = Partner["card"]["consumes"];
 
 /** Clients of the organisation's that belong to this partner: it had applied with them before it was admitted. */
 export function applicantsOf(
@@ -200,11 +207,10 @@ function closeNames(registry: Registry, name: string): readonly string[] {
   const near = registry.partners
     .flatMap((entry) => [entry.name, entry.partner.serverName])
     .map((candidate) => ({ candidate, distance: nearness(wanted, candidate.toLowerCase()) }))
-    .filter(({ distance }) => distance <= Math.max(2, Math.floor(name.length / 3)));
-  const least = near.reduce((best, { distance }) => Math.min(best, distance), Number.POSITIVE_INFINITY);
+    .filter(({ distance }) => distance <= Math.max(2, Math.floor(name.length / 3)))
+    .sort((left, right) => left.distance - right.distance || (left.candidate < right.candidate ? -1 : 1));
   return near
-    .filter(({ distance }) => distance === least)
-    .sort((left, right) => (left.candidate < right.candidate ? -1 : 1))
+    .filter(({ distance }) => distance === near[0]?.distance)
     .slice(0, SUGGESTIONS_MAX)
     .map(({ candidate }) => candidate);
 }

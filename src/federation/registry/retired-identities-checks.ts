@@ -1,38 +1,60 @@
 // Refuses retired identities that are used or forgotten, and a removed partner without the record of its re-admission.
 // Invariants: linear in the number of partners; a retired identity is allowed in its own entry while the plane that
 // it is for is closed, and nowhere else; an organisation's list of retired identities never becomes shorter.
+import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import { ORGANISATION_FILE } from "./organisation.ts";
 import { applicantsOf, consumptions, type PartnerEntry, type Registry } from "./partner.ts";
 import { broken, type CrossProblem } from "./problems.ts";
 import { readmissionRecordsIn } from "./readmission-record.ts";
-import { type Retired, type RetiredOwn, thumbprintOf, withCardKeys } from "./retired-identities.ts";
+import { type Retired, thumbprintOf, withCardKeys } from "./retired-identities.ts";
 
-type Path = CrossProblem["path"];
+/** Where an identity stands; nothing of an entry is in force while its plane is closed, in the file `closedIn`. */
+interface Place extends Pick<CrossProblem, "file" | "path"> {
+  readonly closedIn: string | undefined;
+}
 
-function cardKeysIn(registry: Registry) {
+function cardKeysIn(registry: Registry): (Place & { readonly identity: CardIdentity })[] {
   const offered = Object.entries(registry.organisation.agents).flatMap(([agent, { cardKeys }]) =>
     cardKeys.map((identity, index) => {
-      return { identity, file: ORGANISATION_FILE, path: ["agents", agent, "cardKeys", index], unused: false };
+      const path = ["agents", agent, "cardKeys", index];
+      return { identity, file: ORGANISATION_FILE, path, closedIn: undefined };
     }),
   );
   const consumed = consumptions(registry).flatMap(({ entry: { cardIdentity }, file, path, partner }) => {
     if (cardIdentity === undefined) return [];
-    // Nothing of an entry is in force while its plane is closed.
-    const unused = partner?.planes.card === "closed";
-    return [{ identity: cardIdentity, file, path: [...path, "cardIdentity"], unused }];
+    const closedIn = partner?.planes.card === "closed" ? file : undefined;
+    return [{ identity: cardIdentity, file, path: [...path, "cardIdentity"], closedIn }];
   });
   return [...offered, ...consumed];
 }
 
-/** Thumbprints of the card keys that other entries than this file's pin. */
+/** An applicant's client stays declared and disabled while its partner is closed, as the partner's own client does. */
+export function clientsIn(registry: Registry): (Place & { readonly clientId: string })[] {
+  const { organisation, partners } = registry;
+  const closed = partners.filter(({ partner }) => partner.planes.gateway === "closed");
+  const closing = new Map(
+    closed.flatMap(({ file, partner }) => applicantsOf(registry, partner).map((one) => [one, file])),
+  );
+  return [
+    ...organisation.clients.map((one, index) => {
+      const path = ["clients", index, "clientId"];
+      return { clientId: one.clientId, file: ORGANISATION_FILE, path, closedIn: closing.get(one) };
+    }),
+    ...partners.map(({ file, partner: { azp, planes } }) => {
+      const closedIn = planes.gateway === "closed" ? file : undefined;
+      return { clientId: azp, file, path: ["azp"], closedIn };
+    }),
+  ];
+}
+
 export function thumbprintsElsewhere(registry: Registry, file: string): Set<string> {
   const others = cardKeysIn(registry).filter((one) => one.file !== file);
   return new Set(others.map(({ identity }) => thumbprintOf(identity.jwk)));
 }
 
 export function checkRetired(registry: Registry): CrossProblem[] {
-  const { organisation, partners } = registry;
+  const { partners } = registry;
   const retirements = retirementsIn(registry);
   const keyIds = new Map(
     retirements.map(({ file, retired }) => [file, new Set(retired.cardKeys.map(({ keyId }) => keyId))]),
@@ -45,34 +67,17 @@ export function checkRetired(registry: Registry): CrossProblem[] {
   const clientOwners = new Map(
     partners.flatMap(({ file, partner }) => partner.retired.clients.map((client) => [client, file])),
   );
-  const keys = cardKeysIn(registry).flatMap(({ identity: { keyId, jwk }, file, path, unused }) => {
+  const keys = cardKeysIn(registry).flatMap(({ identity: { keyId, jwk }, file, path, closedIn }) => {
     const owner = keyOwners.get(thumbprintOf(jwk)) ?? (keyIds.get(file)?.has(keyId) ? file : undefined);
-    if (owner === undefined || (unused && owner === file)) return [];
+    if (owner === undefined || owner === closedIn) return [];
     return [broken("retired_card_key", file, path, `pins a key that ${owner} has retired`)];
   });
-  const client = (clientId: string, file: string, path: Path, unused: boolean): CrossProblem[] => {
+  const clients = clientsIn(registry).flatMap(({ clientId, file, path, closedIn }) => {
     const owner = clientOwners.get(clientId);
-    if (owner === undefined || (unused && owner === file)) return [];
+    if (owner === undefined || owner === closedIn) return [];
     return [broken("retired_client", file, path, `is a client that ${owner} has retired`)];
-  };
-  // An applicant's client stays declared and disabled, as the partner's own client does.
-  const closing = new Map(
-    partners
-      .filter(({ partner }) => partner.planes.gateway === "closed")
-      .flatMap(({ file, partner }) => applicantsOf(registry, partner).map((one) => [one, file])),
-  );
-  const ownClients = organisation.clients.flatMap((one, index) => {
-    const isClosing = clientOwners.get(one.clientId) === closing.get(one);
-    return isClosing ? [] : client(one.clientId, ORGANISATION_FILE, ["clients", index, "clientId"], false);
   });
-  return [
-    ...keys,
-    ...ownClients,
-    ...partners.flatMap((entry) => [
-      ...client(entry.partner.azp, entry.file, ["azp"], entry.partner.planes.gateway === "closed"),
-      ...partnerProblems(entry),
-    ]),
-  ];
+  return [...keys, ...clients, ...partners.flatMap(partnerProblems)];
 }
 
 /** What a partner's file names of its own retired identities, besides pins and its client. */
@@ -118,12 +123,12 @@ export function withoutReadmission(registry: Registry, records: Iterable<string>
 export interface Retirement {
   readonly file: string;
   readonly serverName: string | null;
-  readonly retired: RetiredOwn & Partial<Retired>;
+  readonly retired: Retired;
 }
 
 export function retirementsIn({ organisation, partners }: Registry): readonly Retirement[] {
   return [
-    { file: ORGANISATION_FILE, serverName: null, retired: organisation.retired },
+    { file: ORGANISATION_FILE, serverName: null, retired: { ...NOTHING, ...organisation.retired } },
     ...partners.map(({ file, partner: { serverName, retired } }) => ({ file, serverName, retired })),
   ];
 }
@@ -132,7 +137,7 @@ export function retirementsIn({ organisation, partners }: Registry): readonly Re
 export function lostRetirement(earlier: readonly Retirement[], later: Registry): string[] {
   const now = new Map(retirementsIn(later).map(({ serverName, retired }) => [serverName, retired]));
   return earlier.flatMap(({ file, serverName, retired }) =>
-    holdsAll({ ...NOTHING, ...now.get(serverName) }, { ...NOTHING, ...retired }) ? [] : [file],
+    holdsAll(now.get(serverName) ?? NOTHING, retired) ? [] : [file],
   );
 }
 

@@ -7,7 +7,7 @@ import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
 import { gitLine } from "./git.ts";
-import { parseRevision, type Repository, type Revision } from "./repository.ts";
+import { isDatedInFuture, parseRevision, type Repository, type Revision } from "./repository.ts";
 
 export interface SigningPolicy {
   readonly allowedSignersFile: string;
@@ -83,11 +83,6 @@ interface Commit {
 }
 
 const SKEW_S = CLOCK_SKEW_MS / 1_000;
-
-/** Whether a commit's date, in seconds, is in the future; such a date says nothing of when others were made. */
-export function isDatedInFuture(at: number, nowMs: number): boolean {
-  return at > nowMs / 1_000 + SKEW_S;
-}
 
 type WrongDate = Exclude<RefusedCommit["why"], "unsigned">;
 

@@ -14,8 +14,7 @@ import { renderAll } from "../planes/render.ts";
 import { loadRegistry } from "../registry/load.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { gitOk } from "../repository/git.ts";
-import { Repository } from "../repository/repository.ts";
-import { writeCommit } from "../repository/write-commit.ts";
+import { Repository, writeCommit } from "../repository/repository.ts";
 
 export interface StartingOptions {
   readonly serverName: string;

@@ -1,5 +1,8 @@
-// Checks of an organisation's repository that need no server. Invariants: nothing is written; a check that could not be
-// made is not passed; rendered files are judged by what they say, not only by their equality with a fresh render.
+// A work tree of the organisation's repository: read, rendered, and checked without a server. Invariants: a check that could
+// not be made is not passed; rendered files are judged by what they say, not only by their equality with a fresh render; no
+// symbolic link is followed, so nothing outside the tree is read or written; only what the caller renders is written or removed.
+import { lstatSync, readdirSync, rmSync } from "node:fs";
+import { join, relative, sep } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import type { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -9,6 +12,8 @@ import { PolicyFile } from "../../rendered-files/border-policy.ts";
 import { InvocationFile, PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { ClientsFile } from "../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
+import { readInput } from "../../runtime/read-input.ts";
+import { PUBLIC, writeWhole } from "../../runtime/write-file.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { BORDER_POLICY } from "../planes/border/render.ts";
@@ -23,29 +28,24 @@ import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
 import { type Partner, planeState, type Registry } from "../registry/partner.ts";
 import { RegistryError, type RegistryProblem, renderProblem } from "../registry/problems.ts";
+import { READMISSIONS } from "../registry/readmission-record.ts";
 import { withoutReadmission } from "../registry/retired-identities-checks.ts";
-import { compareRendered } from "./files.ts";
-
-interface CheckResult {
-  readonly name: string;
-  readonly result: "ok" | "failed" | "unknown";
-  readonly found: readonly string[];
-}
 
 /** Files are given by their path in the repository: those of the registry, the renders, the records of re-admissions. */
 export function checkRepository(
   registryFiles: ReadonlyMap<string, string>,
   rendered: ReadonlyMap<string, string>,
   readmissions: ReadonlyMap<string, string> = new Map(),
-): readonly CheckResult[] {
+) {
   const { registry, results } = checkRegistry(registryFiles);
   const read: Read = (schema, path) => {
     const [name, text] = [`rendered/${path}`, rendered.get(`rendered/${path}`)];
     if (text !== undefined) return parseYaml(schema, text, name);
     throw new DrawbridgeError("config_unreadable", `${name} is missing`);
   };
-  const withRegistry = (name: string, check: (registry: Registry) => readonly string[]): CheckResult => {
-    if (registry === undefined) return { name, result: "unknown", found: ["the registry is not valid"] };
+  const withRegistry = (name: string, check: (registry: Registry) => readonly string[]) => {
+    if (registry === undefined)
+      return { ...resultOf(name, ["the registry is not valid"]), result: "unknown" as const };
     try {
       return resultOf(name, check(registry));
     } catch (error) {
@@ -93,8 +93,9 @@ function checkRegistry(files: ReadonlyMap<string, string>) {
   };
 }
 
-function resultOf(name: string, found: readonly string[]): CheckResult {
-  return { name, result: found.length === 0 ? "ok" : "failed", found };
+function resultOf(name: string, found: readonly string[]) {
+  const result: "ok" | "failed" | "unknown" = found.length === 0 ? "ok" : "failed";
+  return { name, result, found };
 }
 
 function checkAbuseSchema(text: string | undefined): readonly string[] {
@@ -189,4 +190,62 @@ function closedTo(
 ): ReadonlySet<string> {
   const closed = partners.filter(({ partner }) => planeState(partner, plane) === "closed");
   return new Set(closed.map(({ partner }) => nameOf(partner)));
+}
+
+/** The registry of a work tree, by path in the repository. @throws DrawbridgeError `config_unreadable` */
+export function readRegistryFolder(directory: string): ReadonlyMap<string, string> {
+  const files = readFolder(directory, "registry");
+  if (files.size > 0) return files;
+  throw new DrawbridgeError("config_unreadable", `${directory} has no registry`, {
+    hint: "Name the work tree of the organisation's repository: it holds registry/organisation.yaml.",
+  });
+}
+
+export function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
+  return new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
+}
+
+export function readReadmissions(directory: string): ReadonlyMap<string, string> {
+  return readFolder(directory, READMISSIONS);
+}
+
+export function compareRendered(found: ReadonlyMap<string, string>, rendered: ReadonlyMap<string, string>) {
+  return [...new Set([...found.keys(), ...rendered.keys()])].sort().flatMap((path) => {
+    const [old, wanted] = [found.get(path), rendered.get(path)];
+    if (old === wanted) return [];
+    return [{ change: old === undefined ? "added" : wanted === undefined ? "removed" : "changed", path }];
+  });
+}
+
+export function writeRendered(
+  directory: string,
+  rendered: ReadonlyMap<string, string>,
+  changes: ReturnType<typeof compareRendered>,
+): void {
+  for (const { path } of changes) {
+    const text = rendered.get(path);
+    if (text === undefined) rmSync(join(directory, path));
+    else writeWhole(join(directory, path), text, PUBLIC);
+  }
+}
+
+function readFolder(directory: string, folder: string): Map<string, string> {
+  const root = join(directory, folder);
+  const stat = lstatSync(root, { throwIfNoEntry: false });
+  if (stat === undefined) return new Map();
+  if (!stat.isDirectory()) throw unreadable(folder, "is no folder");
+  const files = new Map<string, string>();
+  for (const entry of readdirSync(root, { recursive: true, withFileTypes: true })) {
+    const file = join(entry.parentPath, entry.name);
+    const path = relative(directory, file).split(sep).join("/");
+    if (entry.isFile()) files.set(path, readInput(file, HINT).toString("utf8"));
+    else if (!entry.isDirectory()) throw unreadable(path, "is neither a file nor a folder");
+  }
+  return files;
+}
+
+const HINT = "Put a plain file or folder there that this user may read; links are not followed.";
+
+function unreadable(path: string, what: string): DrawbridgeError {
+  return new DrawbridgeError("config_unreadable", `${path} ${what}`, { hint: HINT });
 }

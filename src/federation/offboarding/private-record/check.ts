@@ -5,8 +5,8 @@ import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "
 import type { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isObject } from "../../../domain/json.ts";
+import { dotted, type LineOf, parseBounded } from "../../registry/load.ts";
 import type { RegistryProblem } from "../../registry/problems.ts";
-import { dotted, type LineOf, parseBounded } from "../../registry/read-file.ts";
 import { type BrokenRule, brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
 import { PrivateRecord, RECORD_FIELDS } from "./schema.ts";
 

@@ -10,8 +10,7 @@ import { federationStatus } from "../../../../src/federation/containment/status.
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
-import type { Revision } from "../../../../src/federation/repository/repository.ts";
-import { writeCommit } from "../../../../src/federation/repository/write-commit.ts";
+import { type Revision, writeCommit } from "../../../../src/federation/repository/repository.ts";
 import { readHead } from "../../../../src/federation/state/plane-records.ts";
 import {
   AUTHOR,

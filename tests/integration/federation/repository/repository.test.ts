@@ -4,8 +4,7 @@ import { chownSync, existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { Repository, type Revision } from "../../../../src/federation/repository/repository.ts";
-import { writeCommit } from "../../../../src/federation/repository/write-commit.ts";
+import { Repository, type Revision, writeCommit } from "../../../../src/federation/repository/repository.ts";
 import {
   AT,
   AUTHOR,

@@ -2,13 +2,16 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import type { Revision } from "../../../../src/federation/repository/repository.ts";
+import {
+  type Changes,
+  type Revision,
+  writeCommit,
+} from "../../../../src/federation/repository/repository.ts";
 import {
   refusedCommits,
   type SigningPolicy,
   unsignedAmong,
 } from "../../../../src/federation/repository/signatures.ts";
-import { type Changes, writeCommit } from "../../../../src/federation/repository/write-commit.ts";
 import {
   AT,
   AUTHOR,

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { probeRoom } from "../../../../src/federation/probes/partner-in-rooms.ts";
+import { probeRoom } from "../../../../src/federation/probes/from-outside.ts";
 import { ProbedRoom, type RoomPeople } from "../../../../src/federation/probes/probed-room.ts";
 import type { ProbeSources } from "../../../../src/federation/probes/user.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
