@@ -63,10 +63,6 @@ export function abuseReportSchema(): string {
   return jsonText({ $id: "svc.federation.abuse-report.v1", title, ...json });
 }
 
-type ReadReport =
-  | { readonly report: AbuseReport; readonly digest: string; readonly problems?: undefined }
-  | { readonly report?: undefined; readonly digest?: undefined; readonly problems: readonly string[] };
-
 /** Names of the schema's own fields: others could be content themselves. */
 const FIELDS: ReadonlySet<string> = new Set([...Object.keys(AbuseReport.shape), "server_name"]);
 
@@ -78,7 +74,7 @@ function placeOf(path: readonly PropertyKey[]): string {
 }
 
 /** Reads a report from bytes that anybody may have made; every problem is found at once. Never throws. */
-export function readReport(bytes: Uint8Array): ReadReport {
+export function readReport(bytes: Uint8Array) {
   const value = strictJsonIn(bytes, REPORT_BYTES_MAX);
   const form = `the report: must be one JSON object, in UTF-8, of at most ${REPORT_BYTES_MAX} bytes`;
   if (value === undefined) return { problems: [form] };
@@ -119,7 +115,7 @@ export type Origin =
 export function readSignedReport(
   bytes: Uint8Array,
   trusted: readonly TrustedParty[],
-): { readonly read: ReadReport; readonly origin: Origin } {
+): { readonly read: ReturnType<typeof readReport>; readonly origin: Origin } {
   const envelope = envelopeOf(bytes);
   if (envelope === undefined) {
     return { read: readReport(bytes), origin: { signed: false, why: "it is not signed" } };

@@ -21,14 +21,7 @@ import {
   refuseRetired,
   retireEdits,
 } from "./identity-rules.ts";
-import {
-  type AgentParts,
-  commitIdentity,
-  type IdentityResult,
-  isSignedByPin,
-  provePin,
-  verifyByPin,
-} from "./proof.ts";
+import { type AgentParts, commitIdentity, isSignedByPin, provePin, verifyByPin } from "./proof.ts";
 
 export interface AddOptions {
   readonly agent: string;
@@ -60,11 +53,7 @@ async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<P
 }
 
 /** Adds an agent. @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError */
-export async function addAgent(
-  context: Federation,
-  parts: AgentParts,
-  options: AddOptions,
-): Promise<IdentityResult> {
+export async function addAgent(context: Federation, parts: AgentParts, options: AddOptions) {
   const { agent, cardUrl, identity } = options;
   const served = await parts.fetch(cardUrl);
   if (!served.fetched) {
@@ -128,11 +117,7 @@ const Remembered = z.strictObject({
 type Remembered = z.output<typeof Remembered>;
 
 /** Changes a pin and proves it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
-export async function pinAgent(
-  context: Federation,
-  parts: AgentParts,
-  options: PinOptions,
-): Promise<IdentityResult> {
+export async function pinAgent(context: Federation, parts: AgentParts, options: PinOptions) {
   const { agent, identity, partner } = options;
   const { state } = context;
   const memory = `agents/pin-${encodeURIComponent(partner)}-${agent}.json`;

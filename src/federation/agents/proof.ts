@@ -256,11 +256,7 @@ export function agentParts({ card, directory }: FederationConfig, clock: Clock):
 }
 
 /** Where an agent's card is public; undefined when this deployment publishes none, or not this one. */
-export function publishedCardUrl(
-  { gateway }: FederationConfig,
-  registry: Registry,
-  agent: string,
-): string | undefined {
+export function publishedCardUrl({ gateway }: FederationConfig, registry: Registry, agent: string) {
   const text = cardRender.render(registry).get(CARD_PUBLICATION) ?? "";
   const { cards } = parseYaml(PublicationFile, text, `rendered/${CARD_PUBLICATION}`);
   const card = Object.hasOwn(cards, agent) ? cards[agent] : undefined;

@@ -15,7 +15,7 @@ import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import { type ChangeBase, changeBase } from "../change/commit-base.ts";
-import { type Proposal, proposeEdit } from "../change/commit-change.ts";
+import { proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
@@ -50,11 +50,7 @@ export interface RotateOptions {
 }
 
 /** Rotates, or goes on with it. @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused` */
-export async function rotateAgent(
-  context: Federation,
-  parts: AgentParts,
-  options: RotateOptions,
-): Promise<IdentityResult> {
+export async function rotateAgent(context: Federation, parts: AgentParts, options: RotateOptions) {
   const { state, clock, onWait } = context;
   const { agent, keyId, keyFile } = options;
   const work = async () => {
@@ -159,10 +155,7 @@ async function signAnew({ state }: Federation, rotation: Rotation): Promise<Rota
   return writeRotation(state, { ...rotation, step: "signed" });
 }
 
-async function proposeRotation(
-  base: ChangeBase,
-  { agent, fresh, old }: Rotation,
-): Promise<Proposal | undefined> {
+async function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation) {
   const { organisation } = base.registry;
   const cardKeys = organisation.agents[agent]?.cardKeys ?? [];
   const gone = new Set(old.map(({ jwk }) => thumbprintOf(jwk)));

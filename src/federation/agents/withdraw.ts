@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
 import type { ChangeBase } from "../change/commit-base.ts";
-import { type Proposal, proposeEdit } from "../change/commit-change.ts";
+import { proposeEdit } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import { renderedFile } from "../planes/plane.ts";
@@ -17,14 +17,7 @@ import type { Seal } from "../workflow/declared-evidence.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 
 import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";
-import {
-  type AgentParts,
-  commitIdentity,
-  type IdentityResult,
-  partsOf,
-  proveByBridge,
-  proveIdentity,
-} from "./proof.ts";
+import { type AgentParts, commitIdentity, partsOf, proveByBridge, proveIdentity } from "./proof.ts";
 
 export interface WithdrawOptions {
   readonly partner?: string;
@@ -45,11 +38,7 @@ function kindOf(registry: Registry, { partner, agent }: WithdrawOptions): Kind {
 }
 
 /** What is to be committed; undefined when it is gone already. @throws DrawbridgeError `usage` */
-async function proposeWithdrawal(
-  base: ChangeBase,
-  kind: Kind,
-  options: WithdrawOptions,
-): Promise<Proposal | undefined> {
+async function proposeWithdrawal(base: ChangeBase, kind: Kind, options: WithdrawOptions) {
   const { registry } = base;
   const { agent } = options;
   if (kind === "gone") return undefined;
@@ -73,11 +62,7 @@ async function proposeWithdrawal(
 }
 
 /** @throws DrawbridgeError `usage` when neither we nor the partner ever knew the agent; and what committing throws */
-export async function withdrawAgent(
-  context: Federation,
-  parts: AgentParts,
-  options: WithdrawOptions,
-): Promise<IdentityResult> {
+export async function withdrawAgent(context: Federation, parts: AgentParts, options: WithdrawOptions) {
   const { agent } = options;
   let kind = "gone" as Kind;
   let pin: PinnedIdentity | undefined;

@@ -138,10 +138,7 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
   });
 }
 
-async function containmentRecords(
-  { repository, desired }: CurrentState,
-  serverName: string,
-): Promise<EvidencePackBody["containment_records"]> {
+async function containmentRecords({ repository, desired }: CurrentState, serverName: string) {
   const texts = await repository.read(desired.revision, [CONTAINMENTS]);
   return [...texts].flatMap(([path, text]) => {
     const record = ContainmentRecord.safeParse(parseJson(text)).data;

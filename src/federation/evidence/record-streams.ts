@@ -1,7 +1,6 @@
 // The lines of each record stream, what of a line goes into an evidence pack, and how a stream is read. Invariants: a line is
 // included only if it fits its schema exactly: no field is free text, and an unknown field refuses the whole line, which is
 // counted; memory stays bounded however long the file or a line is; the digest covers exactly the bytes that were read.
-
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { z } from "zod";
@@ -9,6 +8,7 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { parseJson } from "../../domain/json.ts";
 import { Identifier, Word } from "../../records/format/fields.ts";
+import type { Partner } from "../registry/partner.ts";
 
 /** What Envoy says of an answer: words with underscores, sometimes with a policy or a cause in brackets. */
 const Details = z.string().regex(/^[A-Za-z0-9_.:|,'{}[\]-]{1,256}$/);
@@ -101,7 +101,6 @@ const StreamFacts = z.discriminatedUnion("stream", [
     key_id: Identifier.nullable(),
   }),
 ]);
-type StreamFacts = z.output<typeof StreamFacts>;
 
 const Count = z.int().min(0);
 
@@ -127,20 +126,12 @@ export const StreamEvidence = z.strictObject({
 });
 export type StreamEvidence = z.output<typeof StreamEvidence>;
 
-interface StreamPartner {
-  readonly serverName: string;
-  readonly azp: string;
+interface StreamPartner extends Pick<Partner, "serverName" | "azp"> {
   /** Names of its agents that our bridge carries as ghosts; only the bridge's lines name any. */
   readonly agents?: ReadonlySet<string>;
 }
 
-interface ReadLine {
-  readonly at: string;
-  readonly concerns: boolean;
-  readonly facts: StreamFacts;
-}
-
-function readBridgeLine(value: unknown, partner: StreamPartner): ReadLine | undefined {
+function readBridgeLine(value: unknown, partner: StreamPartner) {
   const line = BridgeLine.safeParse(value).data;
   if (line === undefined) return undefined;
   const { schema, audit_id, outcome, target } = line;
@@ -157,7 +148,7 @@ function readBridgeLine(value: unknown, partner: StreamPartner): ReadLine | unde
   return { at: line.time, concerns: isTheirs || isAsked, facts };
 }
 
-function readStreamLine(stream: StreamName, value: unknown, partner: StreamPartner): ReadLine | undefined {
+function readStreamLine(stream: StreamName, value: unknown, partner: StreamPartner) {
   if (stream === "bridge_audit") return readBridgeLine(value, partner);
   if (stream === "border_violations") {
     const line = ViolationLine.safeParse(value).data;
@@ -227,10 +218,7 @@ export async function collectStream(
 }
 
 /** Whole lines that are not empty, each undefined when it is too long. A last one without its end is still being written. */
-async function* linesOf(
-  chunks: AsyncIterable<Buffer>,
-  onChunk: (chunk: Buffer) => void,
-): AsyncGenerator<Buffer | undefined> {
+async function* linesOf(chunks: AsyncIterable<Buffer>, onChunk: (chunk: Buffer) => void) {
   let parts: Buffer[] = [];
   let length = 0;
   const add = (part: Buffer) => {

@@ -15,22 +15,8 @@ import {
 } from "./read-answers.ts";
 import type { Sent } from "./user.ts";
 
-interface Crossing {
-  readonly direct: ProbeResult;
-  readonly viaWitness: ProbeResult | undefined;
-  readonly eventId: string | undefined;
-}
-
 /** Whether the witness has got what it is to pass on; `absent` where nobody stands in the room as one. */
 type AtWitness = "held" | "late" | "absent";
-
-interface Relay {
-  readonly passed?: boolean;
-  readonly isLate?: boolean;
-  /** The event has come after all, and the witness has not written. */
-  readonly hasCome?: boolean;
-  readonly finding?: ProbeResult;
-}
 
 const LATE = notApplicable("witness_lacks_event");
 /** What comes directly may be this much slower than what goes to the witness, though something speaks against it. */
@@ -52,13 +38,8 @@ interface Direction {
   whyNotRelayed(): Promise<Explanation | undefined>;
 }
 
-interface Crossed {
-  readonly items: readonly EvidenceItem[];
-  /** What was sent last: to the partner. */
-  readonly eventId: string | undefined;
-}
-
-export async function crossRoom(room: ProbedRoom): Promise<Crossed> {
+/** What was found, and the ID of the event that was sent last: to the partner. */
+export async function crossRoom(room: ProbedRoom) {
   const { partner, observer } = room.people;
   if (partner === undefined || observer === undefined) {
     const missing = notConfigured(partner === undefined ? "user" : "observer");
@@ -142,8 +123,8 @@ async function refusedByAcl(room: ProbedRoom, at: string | undefined): Promise<E
   return { layer: "room_acl", reason: "server_banned" };
 }
 
-async function cross(room: ProbedRoom, direction: Direction, meet: Meet): Promise<Crossed> {
-  let crossing: Crossing | undefined;
+async function cross(room: ProbedRoom, direction: Direction, meet: Meet) {
+  let crossing: Awaited<ReturnType<typeof send>> | undefined;
   const item = await room.item(direction.probe, direction.vantage, async () => {
     crossing = await send(room, direction, meet);
     return crossing.direct;
@@ -159,7 +140,7 @@ async function cross(room: ProbedRoom, direction: Direction, meet: Meet): Promis
  * The witness writes when the direct way was waited for. Where nothing can come directly, that is only a moment after
  * the witness has the event; an event that nobody would be shown is not waited for.
  */
-async function send(room: ProbedRoom, direction: Direction, meet: Meet): Promise<Crossing> {
+async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
   const { answer, eventId } = await direction.send();
   if (eventId === undefined) {
     const refused = await notSent(answer, direction);
@@ -223,14 +204,17 @@ async function arrivalAtWitness(room: ProbedRoom, eventId: string): Promise<AtWi
   return (await room.within(() => witness.sees(room.id, eventId))) ? "held" : "late";
 }
 
-/** Lets the witness write after it has the event: when that arrives, what the witness relays has arrived as well. */
+/**
+ * Lets the witness write after it has the event: when that arrives, what the witness relays has arrived as well. `hasCome`:
+ * the event has come after all, and the witness has not written.
+ */
 async function throughWitness(
   room: ProbedRoom,
   eventId: string,
   { receives }: Direction,
   atWitness: AtWitness | undefined,
   meet: Meet,
-): Promise<Relay> {
+) {
   const { witness } = room.people;
   if (witness === undefined) return { finding: notConfigured("witness"), hasCome: await receives(eventId) };
   if (atWitness === undefined) {

@@ -69,11 +69,7 @@ export async function probeFromOutside(
   }
 }
 
-async function probeServer(
-  config: ProbeConfig,
-  people: RoomPeople,
-  sources: ProbeSources,
-): Promise<EvidenceItem[]> {
+async function probeServer(config: ProbeConfig, people: RoomPeople, sources: ProbeSources) {
   const { clock } = sources;
   const { server, partner, observer, partnerName, targetName } = people;
   const { invitee } = config.target;
@@ -219,11 +215,7 @@ function prepareJoin(room: ProbedRoom, { server, hindrance, isLeft, probes }: Do
   return hindrance ?? origin.makeJoin(String(server), room.id, room.joiner());
 }
 
-async function joinBy(
-  room: ProbedRoom,
-  { server, hindrance, isLeft }: Door,
-  visit: { isAsked: boolean },
-): Promise<ProbeResult> {
+async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, visit: { isAsked: boolean }) {
   const { other, partner, observer } = room.people;
   if (other === undefined) return notConfigured("other_user");
   if (isLeft) return notApplicable("target_has_left");
@@ -237,7 +229,7 @@ async function joinBy(
     (await observer?.joinedFrom(room.id, other.serverName))?.includes(other.userId),
   );
   const reason = seen ? "joined_and_seen" : "joined";
-  return { verdict: "open", layer: "homeserver", status: 200, reason };
+  return { verdict: "open", layer: "homeserver", status: 200, reason } as const;
 }
 
 /** Until it is done or refused. @throws DrawbridgeError `homeserver_unavailable` */

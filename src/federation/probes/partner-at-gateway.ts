@@ -10,7 +10,6 @@ import type { ProbeConfig } from "./config.ts";
 import {
   notConfigured,
   observe,
-  type ProbeAnswer,
   type ProbeResult,
   type ProbeSubject,
   readCardAnswer,
@@ -25,11 +24,7 @@ const BODY_BYTES_MAX = 64 * 1024;
 type Agent = ProbeConfig["target"]["agents"][number];
 
 /** One request, a GET unless it has a body; any status is an answer. @throws as the network does, and for a long body */
-async function ask(
-  url: string,
-  headers: Readonly<Record<string, string>> = {},
-  body?: string,
-): Promise<ProbeAnswer> {
+async function ask(url: string, headers: Readonly<Record<string, string>> = {}, body?: string) {
   const response = await request(url, {
     method: body === undefined ? "GET" : "POST",
     headers,

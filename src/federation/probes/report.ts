@@ -1,4 +1,6 @@
-// What probes found, held against the registry, and as a table for people.
+// What probes found, held against the registry, and as a table for people. Invariants: a probe whose way leads through a
+// closed plane is to be refused; a closed plane needs an item that shows it closed; an open plane puts nobody into a room, so
+// that nobody is there contradicts nothing.
 import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
@@ -8,9 +10,6 @@ import { CARD_PUBLICATION } from "../planes/card/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
 import { OUTSIDE_PROBES } from "./read-answers.ts";
-
-// Invariants: a probe whose way leads through a closed plane is to be refused; a closed plane needs an item that shows
-// it closed; an open plane puts nobody into a room, so that nobody is there contradicts nothing.
 
 type Wanted = "open" | "closed";
 
@@ -22,13 +21,6 @@ export interface Judged {
    * nothing passes because one of the two has no member in the room; `left_out`: not tried.
    */
   readonly outcome: "as_wanted" | "otherwise" | "unclear" | "nobody_there" | "left_out";
-}
-
-export interface Judgement {
-  readonly items: readonly Judged[];
-  /** Closed planes of those asked about that no item shows closed. */
-  readonly unproven: readonly PlaneName[];
-  readonly holds: boolean;
 }
 
 /** Agents whose card is public by intent: a card cannot be withdrawn from one partner alone. */
@@ -64,14 +56,17 @@ function isForWantOfMembers({ probe, layer, verdict, reason }: EvidenceItem): bo
   return verdict === "closed" && (isOfMembers || layer === "room_membership" || isGivenUp);
 }
 
+export type Judgement = ReturnType<typeof judge>;
+
+/** `unproven`: closed planes of those asked about that no item shows closed. */
 export function judge(
   found: readonly EvidenceItem[],
   desired: DesiredState,
   partner: PartnerEntry,
   planes: readonly PlaneName[],
-): Judgement {
+) {
   const published = publishedAgents(desired);
-  const items = found.map((item) => {
+  const items = found.map((item): Judged => {
     const wanted = wantedOf(item, partner, published);
     return { item, wanted, outcome: outcomeOf(item, wanted) };
   });

@@ -92,11 +92,7 @@ export async function assess(
 }
 
 /** Judges other files in a revision's place, whoever has put that there. @throws DrawbridgeError `repository_unusable` */
-export async function assessInPlace(
-  revision: Revision,
-  files: RevisionFiles,
-  context: HeadContext,
-): Promise<Assessment> {
+export async function assessInPlace(revision: Revision, files: RevisionFiles, context: HeadContext) {
   return assessFiles(revision, files, context, await retiredBefore(revision, context, {}));
 }
 
@@ -198,9 +194,7 @@ export async function assessBranch(context: HeadContext) {
 }
 
 /** The head's state, or the last good one's and why the head is refused. @throws DrawbridgeError `head_refused` without any */
-export async function acceptedState(
-  context: HeadContext,
-): Promise<CurrentState & { readonly refusal: Refusal | undefined }> {
+export async function acceptedState(context: HeadContext) {
   const { repository } = context;
   const { accepted, assessment } = await assessBranch(context);
   if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };

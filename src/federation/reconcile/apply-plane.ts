@@ -3,7 +3,7 @@
 // undone.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
-import type { Drift, PlaneOutcome, PlaneRuntime } from "../planes/plane.ts";
+import type { Drift, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import { keepDrift } from "../state/drift-records.ts";
 import {
@@ -214,20 +214,14 @@ async function apply(
   return { applied, changed };
 }
 
-type Attempted = PlaneOutcome | { readonly state: "failed"; readonly reason: string };
-
-async function attempt(
-  runtime: PlaneRuntime,
-  desired: DesiredState,
-  reporter: ReconcileContext["reporter"],
-): Promise<{ outcome: Attempted; hint: string | null }> {
+async function attempt(runtime: PlaneRuntime, desired: DesiredState, reporter: ReconcileContext["reporter"]) {
   try {
     const progress = { note: (text: string) => reporter.note(runtime.name, text) };
     return { outcome: await runtime.apply(desiredPlane(desired, runtime.name), progress), hint: null };
   } catch (error) {
     reporter.note(runtime.name, error instanceof Error ? error.message : "failed");
     const hint = error instanceof DrawbridgeError ? (error.hint ?? null) : null;
-    return { outcome: { state: "failed", reason: codeOf(error) }, hint };
+    return { outcome: { state: "failed", reason: codeOf(error) }, hint } as const;
   }
 }
 

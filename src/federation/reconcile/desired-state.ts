@@ -4,7 +4,7 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { DesiredPlane, RenderedFiles } from "../planes/plane.ts";
 import { isRenderedPath, planeOfPath, renderAll } from "../planes/render.ts";
-import { loadRegistry, type StoredFile } from "../registry/load.ts";
+import { loadRegistry } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
 import { blobIdOf, isFile, isSubmodule, type Repository, type Revision } from "../repository/repository.ts";
 import type { PartnerCache } from "../state/partner-cache.ts";
@@ -13,19 +13,13 @@ const RENDERED = "rendered/";
 const PLAIN_FILE = "100644";
 const NO_FILE = "\0no file";
 
-/** Registry and rendered files of a revision, by path; partners that are known are not read again. */
-export interface RevisionFiles {
-  readonly registry: ReadonlyMap<string, StoredFile>;
-  readonly rendered: ReadonlyMap<string, string>;
-  /** The blob of each plain file where renders belong; null for anything else that is there. */
-  readonly renderedBlobs: ReadonlyMap<string, string | null>;
-}
+export type RevisionFiles = Readonly<Awaited<ReturnType<typeof readRevision>>>;
 
-export async function readRevision(
-  repository: Repository,
-  revision: Revision,
-  cache: PartnerCache,
-): Promise<RevisionFiles> {
+/**
+ * Registry and rendered files of a revision, by path; partners that are known are not read again. `renderedBlobs`: the
+ * blob of each plain file where renders belong; null for anything else that is there.
+ */
+export async function readRevision(repository: Repository, revision: Revision, cache: PartnerCache) {
   const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
   const registry = entries.filter(({ path }) => !isRenderedPath(path));
   const unknown = registry.flatMap((entry) =>
@@ -59,11 +53,7 @@ export function registryOf(files: RevisionFiles, cache: PartnerCache): Registry 
 }
 
 /** What a revision lacks of a registry's renders: texts by path, null where a file has to go. */
-export function renderedChanges(
-  revision: Revision,
-  { renderedBlobs }: RevisionFiles,
-  registry: Registry,
-): Map<string, string | null> {
+export function renderedChanges(revision: Revision, { renderedBlobs }: RevisionFiles, registry: Registry) {
   const changes = new Map<string, string | null>();
   const wanted = renderAll(registry);
   for (const path of renderedBlobs.keys()) if (!wanted.has(path)) changes.set(path, null);
@@ -73,17 +63,9 @@ export function renderedChanges(
   return changes;
 }
 
-export interface DesiredState {
-  readonly revision: Revision;
-  readonly registry: Registry;
-  readonly planes: Readonly<Record<PlaneName, { readonly files: RenderedFiles; readonly digest: string }>>;
-}
+export type DesiredState = Readonly<ReturnType<typeof desiredState>>;
 
-export function desiredState(
-  revision: Revision,
-  files: Pick<RevisionFiles, "rendered">,
-  registry: Registry,
-): DesiredState {
+export function desiredState(revision: Revision, files: Pick<RevisionFiles, "rendered">, registry: Registry) {
   const plane = (name: PlaneName) => filesOf(name, files.rendered);
   const [transport, rooms, border] = [plane("transport"), plane("rooms"), plane("border")];
   const planes = { transport, rooms, border, card: plane("card"), gateway: plane("gateway") };

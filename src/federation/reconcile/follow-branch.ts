@@ -13,7 +13,7 @@ import { type PassResult, runPass } from "./pass.ts";
 /** How long a plane that is being applied may take once the service is to end. */
 const GRACE_MS = 10_000;
 
-export interface FollowOptions {
+interface FollowOptions {
   readonly intervalMs: number;
   readonly driftIntervalMs: number;
   readonly stop: AbortSignal;

@@ -5,7 +5,7 @@
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { clientsInForce, planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
-import { type Refusal, readHead, readPlane, writeHead } from "../state/plane-records.ts";
+import { readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { assess } from "./accept-head.ts";
 import { type AppliedPlane, type ApplyPlaneOptions, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
@@ -26,29 +26,20 @@ export interface PlaneReport extends Omit<AppliedPlane, "step"> {
   readonly step: AppliedPlane["step"] | "held";
 }
 
-export interface PassResult {
-  readonly head: Revision | undefined;
-  readonly refusal: Refusal | undefined;
-  /** The revision that was applied: the head, or the last good one; undefined when there is none. */
-  readonly revision: Revision | undefined;
-  /** Undefined when there is no good revision, or one plane alone is applied. */
-  readonly direction: Direction | undefined;
-  readonly desired: DesiredState | undefined;
-  readonly planes: readonly PlaneReport[];
-}
+export type PassResult = Awaited<ReturnType<typeof runPass>>;
 
-export async function runPass(context: ReconcileContext, options: PassOptions = {}): Promise<PassResult> {
+/**
+ * `revision` is what was applied: the head, or the last good one; undefined when there is none. `direction` is undefined
+ * when there is no good revision, or one plane alone is applied.
+ */
+export async function runPass(context: ReconcileContext, options: PassOptions = {}) {
   for (let restarts = 0; ; restarts++) {
     const result = await onePass(context, options, restarts < RESTARTS_MAX);
     if (result !== "superseded") return result;
   }
 }
 
-async function onePass(
-  context: ReconcileContext,
-  options: PassOptions,
-  mayRestart: boolean,
-): Promise<PassResult | "superseded"> {
+async function onePass(context: ReconcileContext, options: PassOptions, mayRestart: boolean) {
   const states = new Map<Revision, DesiredState | undefined>();
   const stateOf = async (revision: Revision) => {
     if (!states.has(revision)) {
@@ -105,15 +96,13 @@ async function acceptHead(
     // Another process may have accepted a newer revision while this one was being read.
     if (readHead(state).accepted?.revision !== accepted) return true;
     if (assessment.good) {
-      if (accepted !== assessment.desired.revision || before.refused !== null) {
-        const { revision } = assessment.desired;
-        writeHead(state, { version: 1, accepted: { revision, at }, refused: null });
-      }
-      return false;
-    }
-    const { reason } = assessment.refusal;
-    if (before.refused?.revision !== (head ?? null) || before.refused.reason !== reason) {
-      writeHead(state, { ...before, refused: { revision: head ?? null, reason, at } });
+      const { revision } = assessment.desired;
+      const isKnown = accepted === revision && before.refused === null;
+      if (!isKnown) writeHead(state, { version: 1, accepted: { revision, at }, refused: null });
+    } else {
+      const { reason } = assessment.refusal;
+      const isKnown = before.refused?.revision === (head ?? null) && before.refused.reason === reason;
+      if (!isKnown) writeHead(state, { ...before, refused: { revision: head ?? null, reason, at } });
     }
     return false;
   });

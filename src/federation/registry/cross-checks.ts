@@ -102,12 +102,7 @@ function checkPaths(organisation: Organisation): CrossProblem[] {
 /** Where the HTTP+JSON binding's operations lie below an agent's invocation path (A2A 1.0, section 11). */
 const OPERATION = /^\/(?:message:|tasks(?:\/|$))/;
 
-function prefixOf(
-  organisation: Organisation,
-  path: string,
-  agent: string,
-  key: "cardPath" | "invokePath",
-): string | undefined {
+function prefixOf(organisation: Organisation, path: string, agent: string, key: "cardPath" | "invokePath") {
   const found = Object.entries(organisation.agents).find(
     ([name, { httpJson, invokePath }]) =>
       httpJson &&

@@ -40,10 +40,7 @@ export type RegistryFile = string | StoredFile;
 type KnownPartners = Map<string, Partner>;
 
 /** What is not below `registry/` is left alone. @throws RegistryError with every problem found */
-export function loadRegistry(
-  files: ReadonlyMap<string, RegistryFile>,
-  known: KnownPartners = new Map(),
-): Registry {
+export function loadRegistry(files: ReadonlyMap<string, RegistryFile>, known: KnownPartners = new Map()) {
   const problems: RegistryProblem[] = [];
   const partners: PartnerEntry[] = [];
   for (const [path, file] of files) {
@@ -112,10 +109,7 @@ function readPartner(file: RegistryFile, path: string, known: KnownPartners) {
   return read;
 }
 
-function locate(
-  problems: readonly CrossProblem[],
-  files: ReadonlyMap<string, RegistryFile>,
-): RegistryProblem[] {
+function locate(problems: readonly CrossProblem[], files: ReadonlyMap<string, RegistryFile>) {
   const read = new Map<string, LineOf>();
   return problems.map(({ path, ...problem }) => {
     const { file } = problem;
@@ -156,10 +150,7 @@ function readRegistryFile<Schema extends z.ZodType>(schema: Schema, text: string
 }
 
 /** Secrets, each rule once a line, and the other problems of other lines: those could name the value. */
-function besides(
-  secrets: readonly RegistryProblem[],
-  problems: readonly RegistryProblem[],
-): readonly RegistryProblem[] {
+function besides(secrets: readonly RegistryProblem[], problems: readonly RegistryProblem[]) {
   const lines = new Set(secrets.map(({ line }) => line));
   const once = new Map(secrets.map((problem) => [`${problem.line} ${problem.rule}`, problem]));
   return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];

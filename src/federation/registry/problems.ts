@@ -40,12 +40,7 @@ const HINTS = {
 } as const;
 export type CrossRule = keyof typeof HINTS;
 
-export function broken(
-  rule: CrossRule,
-  file: string,
-  path: CrossProblem["path"],
-  message: string,
-): CrossProblem {
+export function broken(rule: CrossRule, file: string, path: CrossProblem["path"], message: string) {
   return { file, path, rule, message, hint: HINTS[rule] };
 }
 

@@ -25,29 +25,21 @@ export const Retired = RetiredOwn.extend({
 });
 export type Retired = z.output<typeof Retired>;
 
-interface Coordinates {
-  readonly x: string;
-  readonly y: string;
-}
-
 /** A P-256 key's thumbprint (RFC 7638); other members of its JWK do not count. */
-export function thumbprintOf({ x, y }: Coordinates): string {
+export function thumbprintOf({ x, y }: PinnedIdentity["jwk"]): string {
   return sha256Tagged(canonicalize({ kty: "EC", crv: "P-256", x, y }));
 }
 
 export interface PinnedIdentity {
   readonly keyId: string;
-  readonly jwk: Coordinates;
+  readonly jwk: { readonly x: string; readonly y: string };
 }
 
 export function retiredKeyOf({ keyId, jwk }: PinnedIdentity): RetiredCardKey {
   return { keyId, thumbprint: thumbprintOf(jwk) };
 }
 
-export function withCardKeys(
-  present: readonly RetiredCardKey[],
-  more: readonly RetiredCardKey[],
-): RetiredCardKey[] {
+export function withCardKeys(present: readonly RetiredCardKey[], more: readonly RetiredCardKey[]) {
   const all = [...present];
   for (const key of more) {
     const isThere = all.some(

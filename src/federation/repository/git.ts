@@ -62,15 +62,14 @@ export interface GitCall {
   readonly settings?: readonly string[];
 }
 
-export interface GitAnswer {
-  readonly code: number;
-  readonly stdout: Buffer;
-  /** For people; never part of a log, because it may quote what is in the repository. */
-  readonly stderr: string;
-}
-
-/** Runs git, whatever its exit code. @throws DrawbridgeError `repository_unusable` when there is none, or it does not end */
-export function git(args: readonly string[], call: GitCall): Promise<GitAnswer> {
+/**
+ * Runs git, whatever its exit code. `stderr` is for people and never part of a log: it may quote what is in the repository.
+ * @throws DrawbridgeError `repository_unusable` when there is none, or it does not end
+ */
+export function git(
+  args: readonly string[],
+  call: GitCall,
+): Promise<{ readonly code: number; readonly stdout: Buffer; readonly stderr: string }> {
   const settings = (call.settings ?? []).flatMap((setting) => ["-c", setting]);
   const limits = { timeout: TIMEOUT_MS, killSignal: "SIGKILL", maxBuffer: OUTPUT_BYTES_MAX } as const;
   return new Promise((resolve, reject) => {
