@@ -88,6 +88,19 @@ describe("the gateway's process", () => {
     assert.notEqual(code, 0);
   });
 
+  it("an Envoy of an earlier run goes on serving where none could be started in its place", async (t) => {
+    const gateway = await started(t);
+    const left = envoyOf(gateway);
+    gateway.running.child.kill("SIGSTOP");
+    const config = join(gateway.folder, "gateway.yaml");
+    const env = { PATH: temporaryFolder(t) };
+    const { code, stderr } = await run(process.execPath, [MAIN, "gateway", "--config", config], { env });
+    gateway.running.child.kill("SIGCONT");
+    assert.notEqual(code, 0);
+    assert.match(stderr, /setpriv/);
+    assert.ok(isAlive(left));
+  });
+
   it("with its issuer down the gateway starts, serves cards and refuses calls", async (t) => {
     const agent = await agentDouble();
     t.after(() => agent.close());

@@ -131,6 +131,18 @@ describe("a commit in doubt", () => {
     );
   });
 
+  it("of such a question leaves what the same admission claims when it is made again [DEL-1] [DEL-9]", async (t) => {
+    const { pool, admit, claim } = await ledgerFixture(t);
+    const question = job("q1");
+    const slot = (leaseUntil: number) => ({ holder: "one", leaseUntil, end: () => {} });
+    const { claimed } = await admit([question], { slotFor: () => slot(T0 + LEASE_MS + 1) });
+    assert.ok(claimed);
+    const claims = createClaimsInDoubt(pool);
+    claims.add({ question, slot: slot(T0 + LEASE_MS) });
+    await claims.settle(T0);
+    assert.deepEqual(await claim({ holder: "two" }), []);
+  });
+
   it("is repeated while the homeserver waits, which is answered once [INT-5]", async (t) => {
     const { proxy, direct, ledger } = await doubtful(t);
     let tries = 0;
