@@ -26,18 +26,11 @@ export type ErrorCode =
   | "program_failed"
   | "internal";
 
-export interface ErrorOptions {
-  readonly hint?: string;
-  readonly cause?: unknown;
-}
-
 /** What may be logged of any error: its code, or else its name. Its message can quote content, or a row of the database. */
 export function errorName(error: unknown): string {
   const { code, name } = (error ?? {}) as { readonly code?: unknown; readonly name?: unknown };
-  return (
-    ([code, name].find((one) => typeof one === "string" && /^\w{1,40}$/.test(one)) as string | undefined) ??
-    "unknown"
-  );
+  const isName = (one: unknown): one is string => typeof one === "string" && /^\w{1,40}$/.test(one);
+  return [code, name].find(isName) ?? "unknown";
 }
 
 export function isLeaseLost(error: unknown): boolean {
@@ -56,10 +49,10 @@ export class DrawbridgeError extends Error {
   readonly code: ErrorCode;
   readonly hint: string | undefined;
 
-  constructor(code: ErrorCode, message: string, options: ErrorOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+  constructor(code: ErrorCode, message: string, { hint, cause }: { hint?: string; cause?: unknown } = {}) {
+    super(message, cause === undefined ? undefined : { cause });
     this.name = "DrawbridgeError";
     this.code = code;
-    this.hint = options.hint;
+    this.hint = hint;
   }
 }

@@ -1,6 +1,5 @@
-// Matrix and Drawbridge identifiers as branded types, each beside its parser.
-// Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
-// Grammar: Matrix specification, appendices, "Identifier grammar".
+// Matrix and Drawbridge identifiers as branded types, each beside its parser (Matrix specification, appendices,
+// "Identifier grammar"). Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
 import { z } from "zod";
 import { sha256Tagged } from "./digest.ts";
 
@@ -41,24 +40,23 @@ export const ServerNameField = z.string().refine((value) => parseServerName(valu
   error: "must be a server name, its port included where it has one",
 });
 
-/** Room IDs of room version 12 and later have no server part, so only the sigil is required. */
+/** Only the sigil is required: room IDs of room version 12 and later have no server part. */
+function withSigil(sigil: string, value: unknown): value is string {
+  return typeof value === "string" && value.length > 1 && value.startsWith(sigil) && isBounded(value);
+}
+
 export function parseRoomId(value: unknown): RoomId | undefined {
-  return typeof value === "string" && value.length > 1 && value.startsWith("!") && isBounded(value)
-    ? (value as RoomId)
-    : undefined;
+  return withSigil("!", value) ? (value as RoomId) : undefined;
 }
 
 export function parseEventId(value: unknown): EventId | undefined {
-  return typeof value === "string" && value.length > 1 && value.startsWith("$") && isBounded(value)
-    ? (value as EventId)
-    : undefined;
+  return withSigil("$", value) ? (value as EventId) : undefined;
 }
 
 export function parseUserId(value: unknown): UserId | undefined {
-  if (typeof value !== "string" || !value.startsWith("@") || !isBounded(value)) return undefined;
+  if (!withSigil("@", value)) return undefined;
   const colon = value.indexOf(":");
-  if (colon < 2) return undefined;
-  if (!USER_LOCALPART.test(value.slice(1, colon))) return undefined;
+  if (colon < 2 || !USER_LOCALPART.test(value.slice(1, colon))) return undefined;
   return parseServerName(value.slice(colon + 1)) === undefined ? undefined : (value as UserId);
 }
 

@@ -57,12 +57,7 @@ export function placeQuotas({ sources, intent }: InForce): void {
   placeWatched(limiter.quotaFile, renderQuotaFile(limiter.domain, intent.quotas));
 }
 
-async function bringIntoForce(
-  current: InForce,
-  sources: Sources,
-  admin: EnvoyAdmin,
-  signal: AbortSignal,
-): Promise<InForce> {
+async function bringIntoForce(current: InForce, sources: Sources, admin: EnvoyAdmin, signal: AbortSignal) {
   const key = needsRestart(current.sources.gateway.value, sources.gateway.value);
   if (key !== undefined) {
     const problem = `${sources.gateway.file}: ${key} cannot change while the gateway runs`;

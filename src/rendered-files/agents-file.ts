@@ -44,25 +44,18 @@ function isOnCurve({ x, y }: { x: string; y: string }): boolean {
 
 /** The pinned identity of a card's signer: the key ID that must be named, and the key that must verify. */
 export const CardIdentity = z
-  .strictObject({
-    keyId: KeyId,
-    jwk: PublicEs256Jwk,
-  })
+  .strictObject({ keyId: KeyId, jwk: PublicEs256Jwk })
   .refine(({ keyId, jwk }) => jwk.kid === undefined || jwk.kid === keyId, {
     error: "keyId and the jwk's own kid differ: pin the key ID that the card's signature names",
     path: ["keyId"],
   });
 export type CardIdentity = z.output<typeof CardIdentity>;
 
-const AllowedSender = z
-  .string()
-  .refine(
-    (value) =>
-      value.startsWith("*:")
-        ? parseServerName(value.slice(2)) !== undefined
-        : parseUserId(value) !== undefined,
-    { error: "must be a user ID such as @alice:example.org, or *:example.org for all users of one server" },
-  );
+const isAllowedSender = (value: string) =>
+  (value.startsWith("*:") ? parseServerName(value.slice(2)) : parseUserId(value)) !== undefined;
+const AllowedSender = z.string().refine(isAllowedSender, {
+  error: "must be a user ID such as @alice:example.org, or *:example.org for all users of one server",
+});
 
 // A secret in an address would end in logs.
 const AddressWithoutSecret = z
@@ -89,7 +82,8 @@ export const ATTACHMENT_TYPES = [
   "image/webp",
 ] as const;
 
-const MiB = 1024 * 1024;
+const ATTACHMENT_BYTES_MAX = 16 * 1024 * 1024;
+const DEFAULT_ATTACHMENT_BYTES = 4 * 1024 * 1024;
 
 export const AgentEntry = z.strictObject({
   cardUrl: AddressWithoutSecret,
@@ -125,11 +119,7 @@ export const AgentEntry = z.strictObject({
   attachments: z
     .strictObject({
       types: z.array(z.enum(ATTACHMENT_TYPES)).min(1),
-      bytes: z
-        .int()
-        .min(1)
-        .max(16 * MiB)
-        .default(4 * MiB),
+      bytes: z.int().min(1).max(ATTACHMENT_BYTES_MAX).default(DEFAULT_ATTACHMENT_BYTES),
     })
     .optional(),
   /** How a long task is followed when the agent offers no stream. */
@@ -177,20 +167,13 @@ export function mayBePrivate(entry: Destinations, url: string): boolean {
   return origin === new URL(entry.cardUrl).origin && addressIn(entry.cardUrl) !== undefined;
 }
 
+type Target = Pick<AgentEntry, "cardUrl" | "cardIdentity">;
+
 /** The fingerprint of a target: one agent at one address under one pinned key, however the file is written. */
-export function targetFingerprint(
-  agentId: string,
-  entry: Pick<AgentEntry, "cardUrl" | "cardIdentity">,
-): string {
-  const identity = entry.cardIdentity;
-  return sha256Tagged(
-    canonicalize({
-      agentId,
-      cardUrl: entry.cardUrl,
-      cardIdentity:
-        identity === undefined
-          ? null
-          : { keyId: identity.keyId, jwk: { kty: "EC", crv: "P-256", x: identity.jwk.x, y: identity.jwk.y } },
-    }),
-  );
+export function targetFingerprint(agentId: string, { cardUrl, cardIdentity: pinned }: Target): string {
+  const cardIdentity =
+    pinned === undefined
+      ? null
+      : { keyId: pinned.keyId, jwk: { kty: "EC", crv: "P-256", x: pinned.jwk.x, y: pinned.jwk.y } };
+  return sha256Tagged(canonicalize({ agentId, cardUrl, cardIdentity }));
 }

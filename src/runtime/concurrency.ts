@@ -6,10 +6,7 @@ const OVER = new Error("over");
 /** The result of the work, or undefined when it takes longer: then it goes on by itself, and its failure is nobody's. */
 export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {
   const over = new AbortController();
-  const late = clock.sleep(ms, over.signal).then(
-    () => undefined,
-    () => undefined,
-  );
+  const late = clock.sleep(ms, over.signal).catch(() => undefined) as Promise<undefined>;
   try {
     return await Promise.race([work, late]);
   } finally {

@@ -107,17 +107,10 @@ const CLOSE_INTERVAL_MS = 20;
 
 /** Stops listening; resolves when every connection is closed: idle ones at once, those with requests after 5 s at most. */
 export async function closeServer(server: Server, clock: Clock): Promise<void> {
-  let open = true;
-  const closed = new Promise<void>((resolve) => {
-    server.close(() => {
-      open = false;
-      resolve();
-    });
-  });
+  const closed = new Promise((resolve) => server.close(() => resolve("closed")));
   const deadline = clock.now() + GRACE_MS;
-  while (open) {
+  do {
     if (clock.now() >= deadline) server.closeAllConnections();
     else server.closeIdleConnections();
-    await Promise.race([closed, clock.sleep(CLOSE_INTERVAL_MS)]);
-  }
+  } while ((await Promise.race([closed, clock.sleep(CLOSE_INTERVAL_MS)])) !== "closed");
 }

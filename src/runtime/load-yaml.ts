@@ -1,6 +1,5 @@
-// Configuration files: YAML checked by a schema that refuses unknown keys.
-// Invariant: all errors of a file are reported at once, each with file, line and hint; a secret's value
-// never appears in one.
+// Configuration files: YAML checked by a schema that refuses unknown keys. Invariant: all errors of a file are reported at
+// once, each with file, line and hint; a secret's value never appears in one.
 import { dirname, resolve } from "node:path";
 import { type Document, isNode, LineCounter, parseDocument } from "yaml";
 import { z } from "zod";

@@ -13,6 +13,7 @@ export interface LocationProblem {
 
 const CONTROL_FOLDERS = [".git", ".hg", ".svn", ".jj", ".bzr", "_darcs", ".pijul", ".fslckout", "CVS"];
 const ELSEWHERE = "Keep the file outside every work tree, in a folder of its owner's alone.";
+const misplaced = (rule: string, message: string): LocationProblem => ({ rule, message, hint: ELSEWHERE });
 
 export function inspectLocation(path: string) {
   const file = realPath(resolve(path));
@@ -29,17 +30,13 @@ export function inspectLocation(path: string) {
 export function versionControlProblems(path: string): LocationProblem[] {
   const asked = resolve(path);
   const folders = new Set([...ancestors(asked), ...ancestors(realPath(asked))].map(realPath));
-  return [...folders].flatMap((folder): LocationProblem[] => {
-    const control = CONTROL_FOLDERS.find((name) => existsSync(join(folder, name)));
-    if (control !== undefined) {
-      return [
-        { rule: "in_work_tree", message: `lies in a work tree: ${folder} has ${control}`, hint: ELSEWHERE },
-      ];
-    }
-    const isBareRepository = ["HEAD", "objects", "refs"].every((name) => existsSync(join(folder, name)));
-    return isBareRepository
-      ? [{ rule: "in_repository", message: `lies in a repository: ${folder}`, hint: ELSEWHERE }]
-      : [];
+  return [...folders].flatMap((folder) => {
+    const isThere = (name: string) => existsSync(join(folder, name));
+    const control = CONTROL_FOLDERS.find(isThere);
+    if (control !== undefined)
+      return misplaced("in_work_tree", `lies in a work tree: ${folder} has ${control}`);
+    const isBareRepository = ["HEAD", "objects", "refs"].every(isThere);
+    return isBareRepository ? misplaced("in_repository", `lies in a repository: ${folder}`) : [];
   });
 }
 
@@ -61,23 +58,20 @@ function fileProblems(stats: Stats): LocationProblem[] {
   const isFile = stats.isFile();
   const mode = stats.mode & 0o777;
   const user = process.getuid?.();
-  const checks: readonly (readonly [boolean, rule: string, message: string, hint: string])[] = [
-    [!isFile, "not_a_file", "is no regular file", ELSEWHERE],
-    [
-      isFile && (mode & 0o177) !== 0,
-      "permissions",
-      `has mode 0${mode.toString(8)}, and 0600 is the widest allowed`,
-      "chmod 600 the file; and ask who may have read it until now.",
-    ],
-    [isFile && stats.nlink > 1, "hard_link", "has another name elsewhere (a hard link)", ELSEWHERE],
-    [
-      user !== undefined && stats.uid !== user,
-      "owner",
-      "belongs to another user",
-      "Run this as the user that the file belongs to.",
-    ],
-  ];
-  return checks.flatMap(([isSo, rule, message, hint]) => (isSo ? [{ rule, message, hint }] : []));
+  const problems: LocationProblem[] = [];
+  if (!isFile) problems.push(misplaced("not_a_file", "is no regular file"));
+  if (isFile && (mode & 0o177) !== 0) {
+    const message = `has mode 0${mode.toString(8)}, and 0600 is the widest allowed`;
+    const hint = "chmod 600 the file; and ask who may have read it until now.";
+    problems.push({ rule: "permissions", message, hint });
+  }
+  if (isFile && stats.nlink > 1)
+    problems.push(misplaced("hard_link", "has another name elsewhere (a hard link)"));
+  if (user !== undefined && stats.uid !== user) {
+    const hint = "Run this as the user that the file belongs to.";
+    problems.push({ rule: "owner", message: "belongs to another user", hint });
+  }
+  return problems;
 }
 
 /** Nobody else may put another file in the file's place, nor another folder in its folder's. */

@@ -26,23 +26,15 @@ mayBePublic.addSubnet("::ffff:0:0", 96, "ipv6");
 /** Code of the error with which a connection to an address that is not public fails. */
 export const NOT_PUBLIC_CODE = "ERR_ADDRESS_NOT_PUBLIC";
 
-class NotPublic extends Error {
-  readonly code = NOT_PUBLIC_CODE;
-  constructor() {
-    super("the host has no public address");
-  }
+function notPublic(): NodeJS.ErrnoException {
+  return Object.assign(new Error("the host has no public address"), { code: NOT_PUBLIC_CODE });
 }
 
 /** Whether an IP address is one of the public internet. False for anything that is no IP address. */
 export function isPublicAddress(address: string): boolean {
-  switch (isIP(address)) {
-    case 4:
-      return !blocked.check(address, "ipv4");
-    case 6:
-      return mayBePublic.check(address, "ipv6") && !blocked.check(address, "ipv6");
-    default:
-      return false;
-  }
+  const family = isIP(address);
+  if (family === 4) return !blocked.check(address, "ipv4");
+  return family === 6 && mayBePublic.check(address, "ipv6") && !blocked.check(address, "ipv6");
 }
 
 /** The IP address that a URL names as its host; undefined when it names a host by name. */
@@ -54,7 +46,7 @@ export function addressIn(url: string): string | undefined {
 /** @throws an error with the code NOT_PUBLIC_CODE when the URL's host is an address, and not a public one */
 export function assertPublicHost(url: string): void {
   const address = addressIn(url);
-  if (address !== undefined && !isPublicAddress(address)) throw new NotPublic();
+  if (address !== undefined && !isPublicAddress(address)) throw notPublic();
 }
 
 /** A `lookup` without addresses that are not public. A host that is an address itself is for `assertPublicHost`. */
@@ -64,7 +56,7 @@ export function publicLookup(resolver: typeof resolve = resolve): LookupFunction
       if (error !== null) return callback(error, []);
       const usable = found.filter(({ address }) => isPublicAddress(address));
       const [first] = usable;
-      if (first === undefined) return callback(new NotPublic(), []);
+      if (first === undefined) return callback(notPublic(), []);
       return options.all === true ? callback(null, usable) : callback(null, first.address, first.family);
     });
   };

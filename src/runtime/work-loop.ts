@@ -77,13 +77,8 @@ export class WorkLoop {
     this.#interrupt = () => {
       if (!failed || this.#draining.signal.aborted) waiting.abort(WOKEN);
     };
-    try {
-      await this.#options.clock.sleep(delayMs, waiting.signal);
-    } catch {
-      // Woken early, or draining.
-    } finally {
-      this.#interrupt = undefined;
-    }
+    await this.#options.clock.sleep(delayMs, waiting.signal).catch(() => undefined);
+    this.#interrupt = undefined;
   }
 }
 
@@ -189,10 +184,8 @@ export class WorkQueue<Item> {
   }
 }
 
-async function unlessLost(work: Promise<void>): Promise<void> {
-  try {
-    await work;
-  } catch (error) {
+function unlessLost(work: Promise<void>): Promise<void> {
+  return work.catch((error) => {
     if (!isLeaseLost(error)) throw error;
-  }
+  });
 }

@@ -72,21 +72,14 @@ function shortForm(text: string, mediaType: string | undefined, texts: Texts): s
 const PLAIN = "text/plain";
 const typeOf = (mediaType: string | undefined) => mediaType?.split(";", 1)[0]?.trim().toLowerCase();
 
-async function formattedPieces(
-  pieces: readonly string[],
-  mediaType: string | undefined,
-  clock: Clock,
-): Promise<readonly (string | undefined)[] | undefined> {
+function formattedPieces(pieces: readonly string[], mediaType: string | undefined, clock: Clock) {
   const type = typeOf(mediaType);
   if (type === PLAIN) return undefined;
   if (type === "application/json" || type?.endsWith("+json")) return pieces.map(renderCode);
   return renderMarkdownPieces(pieces, clock);
 }
 
-/**
- * The `m.relates_to` of an answer (Matrix client-server API, "Rich replies" and "Threading").
- * @param continued true for all but the first event of one answer: clients need not quote the question again
- */
+/** `m.relates_to` ("Rich replies", "Threading"). @param continued whether clients need not quote the question again */
 export function relatesTo(source: EventId, threadRoot: EventId | undefined, continued = false) {
   const inReplyTo = { "m.in_reply_to": { event_id: source } };
   if (threadRoot === undefined) return inReplyTo;

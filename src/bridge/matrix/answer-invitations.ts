@@ -17,7 +17,7 @@ import { dueNow } from "../ledger/postgres.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import { type Failure, type Outcome, reasonOf } from "./request-result.ts";
+import { type Failure, type Outcome, type Refused, reasonOf } from "./request-result.ts";
 
 const BATCH = 16;
 const SERVER_SHARE = BATCH / 4;
@@ -79,16 +79,13 @@ async function doTask(
   const note = (what: string, more: UnknownObject = {}) =>
     log.info({ roomId, ghost, task, attempts, ...more }, `membership ${what}`);
 
-  const defer = async (outcome: Failure) => {
-    const askedMs = outcome.kind === "retry" ? outcome.afterMs : 0;
-    const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
-    const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, askedMs);
-    await deferBy(waitMs, reasonOf(outcome));
-  };
-
   const deferBy = async (waitMs: number, why: string) => {
     await memberships.defer(membership, clock.now() + waitMs);
     note("deferred", { why, waitMs });
+  };
+  const defer = (outcome: Failure) => {
+    const { cause, afterMs } = outcome.kind === "retry" ? outcome : { cause: undefined, afterMs: 0 };
+    return deferBy(cause === "stopped" ? 0 : backoffMs(BACKOFF, attempts, afterMs), reasonOf(outcome));
   };
 
   const recordLeft = async () => {
@@ -137,17 +134,16 @@ async function doTask(
       await memberships.recordJoined(membership, clock.now());
       return note("joined");
     }
-    const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
     // Neither is an answer about the room.
-    const isOurs =
-      joined.kind === "retry" && (joined.cause === "ghost_refused" || joined.cause === "stopped");
-    return !isOurs && attempts >= attemptsMax ? leave() : defer(joined);
+    if (joined.kind === "retry" && ["ghost_refused", "stopped"].includes(joined.cause)) return defer(joined);
+    const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
+    return attempts >= attemptsMax ? leave() : defer(joined);
   };
 
   return { answer_invite: answerInvite, settle, leave }[task]();
 }
 
-function refusalsMax({ status, errcode }: { readonly status: number; readonly errcode: string }): number {
+function refusalsMax({ status, errcode }: Refused): number {
   // A homeserver does not know the members of a room that it has just joined itself.
   if (status === 404) return NOT_FOUND_ATTEMPTS_MAX;
   // Withdrawn, banned, or closed to this server; or this homeserver is in the room, and the invitation of

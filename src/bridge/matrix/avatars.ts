@@ -1,7 +1,6 @@
-// Gives each ghost the icon of its agent's verified card as its avatar.
-// Invariants: only a verified card gives an icon; it is requested under the rules of every request to the agent's side, with
-// no token, and bounded; it is an image of a kind that no browser runs, by its bytes; it is uploaded once, and again only when
-// a changed card brings other bytes, once in an hour at most; nothing else waits for any of it.
+// Gives each ghost the icon of its agent's verified card as its avatar. Invariants: it is requested under the rules of every
+// request to the agent's side, with no token, and bounded; it is an image of a kind that no browser runs, by its bytes; it is
+// uploaded once, and again only when a changed card brings other bytes, once in an hour at most; nothing else waits for it.
 import { isDeepStrictEqual } from "node:util";
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
@@ -47,11 +46,10 @@ const DATA_URL = /^data:image\/(?:png|jpeg|webp|gif);base64,([A-Za-z0-9+/]+={0,2
 /** Why a ghost has not got the icon of its card. */
 type Why = FetchFailure | "address_refused" | "not_an_image" | "homeserver";
 
-/** What was last done about a ghost. */
+/** What was last done about a ghost, and when it is tried again after a failure. */
 interface Tried {
   readonly card: AgentCard;
   readonly failures: number;
-  /** When it is tried again, after a failure. */
   readonly dueAt: number;
 }
 
@@ -94,15 +92,13 @@ export function createAvatars(deps: AvatarDependencies) {
     log.warn({ event: "agent_icon_not_set", agent: target.agentId, why });
   }
 
-  async function bringUpToDate(
-    target: AgentTarget,
-    card: AgentCard,
-    signal?: AbortSignal,
-  ): Promise<Why | undefined> {
+  async function bringUpToDate(target: AgentTarget, card: AgentCard, signal?: AbortSignal) {
     const { ghost } = target;
     const recorded = await ledger.ghosts.avatar(ghost);
     const iconUrl = isOn ? card.iconUrl : undefined;
-    const cardDigest = iconUrl === undefined ? undefined : digestOf(card);
+    // Of all that the card says: an icon may change behind an address that stays.
+    const cardDigest =
+      iconUrl === undefined ? undefined : sha256Tagged(canonicalize(card as unknown as Json));
     if (recorded?.cardDigest === cardDigest) return undefined;
     let made: GhostAvatar = { cardDigest, contentDigest: undefined };
     let avatar = "";
@@ -153,9 +149,4 @@ export function createAvatars(deps: AvatarDependencies) {
 function asIcon(bytes: Uint8Array): Icon {
   const mediaType = verifiedType({ mediaType: "", content: bytes });
   return mediaType.startsWith("image/") ? { bytes, mediaType } : { why: "not_an_image" };
-}
-
-/** Of all that the card says: an icon may change behind an address that stays. */
-function digestOf(card: AgentCard): string {
-  return sha256Tagged(canonicalize(card as unknown as Json));
 }

@@ -11,7 +11,7 @@ import { createKeysClaim, type createKeysQuery, readableKeys } from "./keys-quer
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
-const DEVICE_RECORD_TYPE = "org.drawbridge.device";
+const recordPath = (ghost: GhostMxid) => ["user", ghost, "account_data", "org.drawbridge.device"];
 
 /** Leaves rooms out. A homeserver repeats an answer to the same filter for minutes: each has another limit. */
 const toDeviceFilter = (question: number) =>
@@ -84,16 +84,17 @@ export class DeviceApi {
   }
 
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {
-    const { method, path } = targetOf(request);
+    const { kind, id, eventType = "m.room.encrypted", transactionId = id } = request;
+    const method = kind === "to_device" ? "PUT" : "POST";
+    const path = kind === "to_device" ? ["sendToDevice", eventType, transactionId] : PATHS[kind];
     const body = JSON.parse(request.body) as UnknownObject;
     const send = (part: UnknownObject) =>
-      this.#http.request(request.kind, method, path, { body: part, as: actor, schema: AnyObject });
-    const outcome = await (request.kind === "keys_query"
-      ? this.#keysQuery(body, send)
-      : request.kind === "keys_claim"
-        ? this.#keysClaim(body, serverOf(actor.ghost), send)
-        : send(body));
-    return mapValue(outcome, (body) => JSON.stringify(readableKeys(request.kind, body)));
+      this.#http.request(kind, method, path, { body: part, as: actor, schema: AnyObject });
+    const sendAll = () => {
+      if (kind === "keys_query") return this.#keysQuery(body, send);
+      return kind === "keys_claim" ? this.#keysClaim(body, serverOf(actor.ghost), send) : send(body);
+    };
+    return mapValue(await sendAll(), (answer) => JSON.stringify(readableKeys(kind, answer)));
   }
 
   /** `PUT /sendToDevice/{type}/{txnId}`; the ID must be unique across the whole appservice. */
@@ -160,15 +161,14 @@ export class DeviceApi {
   }
 
   async deviceRecord(ghost: GhostMxid): Promise<Outcome<DeviceRecord | undefined>> {
-    const path = ["user", ghost, "account_data", DEVICE_RECORD_TYPE];
     const call = { as: { ghost }, schema: DeviceRecord };
-    return unlessRefused(await this.#http.request("device_record", "GET", path, call), "M_NOT_FOUND");
+    const outcome = await this.#http.request("device_record", "GET", recordPath(ghost), call);
+    return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
   setDeviceRecord(ghost: GhostMxid, record: DeviceRecord): Promise<Outcome<undefined>> {
-    const path = ["user", ghost, "account_data", DEVICE_RECORD_TYPE];
     const body = { device_id: record.deviceId, epoch: String(record.epoch) };
-    return this.#http.request("set_device_record", "PUT", path, { body, as: { ghost } });
+    return this.#http.request("set_device_record", "PUT", recordPath(ghost), { body, as: { ghost } });
   }
 
   /** `DELETE /devices/{id}`. That there is none is success. */
@@ -186,9 +186,3 @@ const PATHS = {
   signature_upload: ["keys", "signatures", "upload"],
   signing_keys_upload: ["keys", "device_signing", "upload"],
 } as const;
-
-function targetOf(request: OutgoingRequest): { method: "POST" | "PUT"; path: readonly string[] } {
-  if (request.kind !== "to_device") return { method: "POST", path: PATHS[request.kind] };
-  const { eventType = "m.room.encrypted", transactionId = request.id } = request;
-  return { method: "PUT", path: ["sendToDevice", eventType, transactionId] };
-}

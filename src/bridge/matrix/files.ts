@@ -83,6 +83,8 @@ export function createUploader({ homeserver, ghosts, ledger, random }: UploaderD
   };
 }
 
+const JWK_MEMBERS = { kty: "oct", alg: "A256CTR", ext: true, key_ops: ["encrypt", "decrypt"] };
+
 function encrypt(content: Uint8Array, random: Random) {
   const key = random.bytes(32);
   // The lower half is the counter, which begins at zero.
@@ -94,10 +96,7 @@ function encrypt(content: Uint8Array, random: Random) {
     bytes,
     key: {
       v: "v2",
-      key: {
-        ...{ kty: "oct", alg: "A256CTR", ext: true, key_ops: ["encrypt", "decrypt"] },
-        k: key.toString("base64url"),
-      },
+      key: { ...JWK_MEMBERS, k: key.toString("base64url") },
       iv: unpadded(iv),
       hashes: { sha256: unpadded(sha256(bytes)) },
     },
@@ -109,18 +108,15 @@ export type DownloadedFile = Uint8Array | "too_large" | "damaged";
 
 export type DownloadFile = ReturnType<typeof createDownloader>;
 
-export function createDownloader({
-  homeserver,
-  ghosts,
-}: Pick<UploaderDependencies, "homeserver" | "ghosts">) {
+export function createDownloader(deps: Pick<UploaderDependencies, "homeserver" | "ghosts">) {
   return async (
     ghost: GhostMxid,
     { server, mediaId, encryption }: AttachmentReference,
     bytesMax: number,
     signal: AbortSignal,
   ): Promise<Outcome<DownloadedFile>> => {
-    const download = (actor: GhostActor) => homeserver.download(actor, server, mediaId, bytesMax);
-    return mapValue(await ghosts.acting(ghost, download, signal), (bytes) => {
+    const download = (actor: GhostActor) => deps.homeserver.download(actor, server, mediaId, bytesMax);
+    return mapValue(await deps.ghosts.acting(ghost, download, signal), (bytes) => {
       if (bytes === undefined) return "too_large";
       return encryption === undefined ? bytes : (decrypt(bytes, encryption) ?? "damaged");
     });

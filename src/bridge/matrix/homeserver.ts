@@ -1,6 +1,5 @@
-// The Matrix client-server API as the bridge uses it: one method an operation, typed answers.
-// Invariants: identifiers are parsed where they come in; everything that a ghost sends names its device,
-// because only then does the homeserver's memory of transaction IDs survive its own restart.
+// The Matrix client-server API as the bridge uses it. Invariants: identifiers are parsed where they come in; everything that
+// a ghost sends names its device, because only then does the homeserver's memory of transaction IDs survive its own restart.
 import { z } from "zod";
 import {
   type EventId,
@@ -37,7 +36,7 @@ const MEMBER_BOUNDS: PruneBounds = {
   readBytesMax: 512 * 1024 * 1024,
 };
 
-const MARKER_TYPE = "org.drawbridge.database";
+const markerPath = (user: UserId) => ["user", user, "account_data", "org.drawbridge.database"];
 const MarkerCopy = z.object({ database: z.string(), count: z.number() });
 /** A draining process does not wait for a homeserver that hangs. */
 const MARKER_MS_MAX = 2_000;
@@ -51,7 +50,6 @@ const TimelineEvent = z.object({
   origin_server_ts: z.number(),
   content: AnyObject,
 });
-export type TimelineEvent = z.output<typeof TimelineEvent>;
 
 type Profiled = Pick<GhostActor, "ghost" | "signal">;
 
@@ -64,8 +62,8 @@ export class Homeserver {
     this.devices = new DeviceApi(this.#http, createKeysQuery(options.clock, options.onKeysTooLarge));
   }
 
-  async close(): Promise<void> {
-    await this.#http.close();
+  close(): Promise<void> {
+    return this.#http.close();
   }
 
   versions() {
@@ -84,14 +82,13 @@ export class Homeserver {
 
   /** How far the bridge's database had come; undefined where nothing was recorded. */
   async databaseMarker(user: UserId) {
-    const path = ["user", user, "account_data", MARKER_TYPE];
-    const outcome = await this.#http.request("get_marker", "GET", path, { schema: MarkerCopy });
+    const outcome = await this.#http.request("get_marker", "GET", markerPath(user), { schema: MarkerCopy });
     return unlessRefused(outcome, "M_NOT_FOUND");
   }
 
   setDatabaseMarker(user: UserId, marker: { readonly database: string | undefined; readonly count: number }) {
-    const path = ["user", user, "account_data", MARKER_TYPE];
-    return this.#http.request("set_marker", "PUT", path, { body: marker, timeoutMs: MARKER_MS_MAX });
+    const call = { body: marker, timeoutMs: MARKER_MS_MAX };
+    return this.#http.request("set_marker", "PUT", markerPath(user), call);
   }
 
   /** `POST /appservice/{id}/ping`: has the homeserver call the bridge back. */
@@ -148,9 +145,7 @@ export class Homeserver {
       thin: MEMBER_BOUNDS,
     });
     return mapValue(outcome, ({ joined }) =>
-      Object.keys(joined)
-        .map(parseUserId)
-        .filter((member) => member !== undefined),
+      Object.keys(joined).flatMap((member) => parseUserId(member) ?? []),
     );
   }
 
@@ -222,13 +217,9 @@ export class Homeserver {
 
   /** A ghost's own events, forwards. `next` is undefined at the end of the timeline. */
   async ownEventsFrom(actor: GhostActor, roomId: RoomId, eventTypes: readonly string[], from: string) {
+    const filter = JSON.stringify({ senders: [actor.ghost], types: eventTypes });
     const outcome = await this.#http.request("messages", "GET", ["rooms", roomId, "messages"], {
-      query: {
-        dir: "f",
-        from,
-        limit: "100",
-        filter: JSON.stringify({ senders: [actor.ghost], types: eventTypes }),
-      },
+      query: { dir: "f", from, limit: "100", filter },
       as: actor,
       schema: z.object({ chunk: z.array(z.union([TimelineEvent, Nothing])), end: z.string().optional() }),
     });

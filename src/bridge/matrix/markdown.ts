@@ -112,10 +112,7 @@ function cellsAtMost(text: string): number {
 }
 
 /** Each piece of one text as HTML, undefined above the budget. A code block that a cut divides is one in both. */
-export async function renderMarkdownPieces(
-  pieces: readonly string[],
-  clock: Clock,
-): Promise<(string | undefined)[]> {
+export async function renderMarkdownPieces(pieces: readonly string[], clock: Clock) {
   const deadline = clock.now() + FORMATTING_MS_MAX;
   const rendered: (string | undefined)[] = [];
   let open: OpenFence | undefined;
@@ -157,7 +154,6 @@ export function withoutRoomMention(text: string): string {
 export function plainLine(text: string, charactersMax: number): string {
   const plain = visibleLine(text);
   const characters = [...plain];
-  const cut =
-    characters.length > charactersMax ? `${characters.slice(0, charactersMax - 1).join("")}…` : plain;
-  return withoutRoomMention(cut);
+  const isCut = characters.length > charactersMax;
+  return withoutRoomMention(isCut ? `${characters.slice(0, charactersMax - 1).join("")}…` : plain);
 }

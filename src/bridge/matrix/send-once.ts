@@ -87,9 +87,8 @@ export async function sendOnce(
   const content = { ...outgoing.value.content, ...AUTOMATED_MARKS, [TRANSACTION_KEY]: transactionId };
   const known = await event.recordAttempt(clock.now());
   if (known !== undefined) return { kind: "sent", eventId: known };
-  const sent = await acting((actor) =>
-    homeserver.sendEvent(actor, roomId, eventType, transactionId, content),
-  );
+  const send = (actor: GhostActor) => homeserver.sendEvent(actor, roomId, eventType, transactionId, content);
+  const sent = await acting(send);
   return sent.kind === "ok" ? { kind: "sent", eventId: sent.value } : giveBack(sent);
 }
 
@@ -110,23 +109,18 @@ export function createEventSender(
 async function findEarlier(
   homeserver: Homeserver,
   actor: GhostActor,
-  event: OutgoingEvent,
+  { roomId, eventType, ghost, sourceEventId, transactionId }: OutgoingEvent,
 ): Promise<Outcome<EventId | undefined>> {
   const unknowable = refused(404, "M_NOT_FOUND");
-  if (event.sourceEventId === undefined) return unknowable;
-  const start = await homeserver.timelineAfter(actor, event.roomId, event.sourceEventId);
+  if (sourceEventId === undefined) return unknowable;
+  const start = await homeserver.timelineAfter(actor, roomId, sourceEventId);
   if (start.kind !== "ok") return start;
   let from = start.value;
   for (let page = 0; page < LOOK_BACK_PAGES_MAX; page++) {
-    const read = await homeserver.ownEventsFrom(
-      actor,
-      event.roomId,
-      [event.eventType, "m.room.encrypted"],
-      from,
-    );
+    const read = await homeserver.ownEventsFrom(actor, roomId, [eventType, "m.room.encrypted"], from);
     if (read.kind !== "ok") return read;
     const found = read.value.events.find(
-      (own) => own.sender === event.ghost && own.content[TRANSACTION_KEY] === event.transactionId,
+      ({ sender, content }) => sender === ghost && content[TRANSACTION_KEY] === transactionId,
     );
     if (found !== undefined) return ok(found.event_id);
     if (read.value.next === undefined || read.value.next === from) return DONE;
