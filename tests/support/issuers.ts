@@ -11,8 +11,8 @@ import {
   declaredClientsAdapter,
   type IssuerAdapter,
   type IssuerIntent,
-} from "../../src/federation/planes/gateway/issuer-adapter.ts";
-import { Keycloak } from "../../src/federation/planes/gateway/issuer-keycloak.ts";
+  keycloakAdapter,
+} from "../../src/federation/planes/gateway/issuers.ts";
 import { loadIssuerConfig } from "../../src/issuer/config.ts";
 import { generateSigningKeys, startIssuer } from "../../src/issuer/server.ts";
 import { ClientsFile } from "../../src/rendered-files/issuer-clients.ts";
@@ -185,7 +185,7 @@ export async function keycloakIssuer(folder: string): Promise<KeycloakUnderTest>
   const ask: IssuerUnderTest["ask"] = (clientId, secret) =>
     askForToken(`${base}/realms/${realm}/protocol/openid-connect/token`, clientId, secret);
   return {
-    adapter: new Keycloak(
+    adapter: keycloakAdapter(
       {
         adapter: "keycloak",
         url: base,

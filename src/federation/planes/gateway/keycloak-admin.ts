@@ -23,26 +23,57 @@ const EXCHANGE_MS = 10_000;
 /** A Keycloak that is down must not hold up what the gateway closes. */
 const CONNECT_MS = 2_000;
 
-export class KeycloakAdmin {
-  readonly #target: KeycloakTarget;
-  readonly #directory: string;
-  #agent: Agent | undefined;
-  #token: string | undefined;
+/** @throws DrawbridgeError `issuer_unavailable`, from each request */
+export function keycloakAdmin(target: KeycloakTarget, directory: string) {
+  const { url, caFile, realm, adminRealm, adminClientId, adminClientSecret } = target;
+  let agent: Agent | undefined;
+  let known: string | undefined;
 
-  constructor(target: KeycloakTarget, directory: string) {
-    this.#target = target;
-    this.#directory = directory;
+  async function exchange(resource: string, options: Omit<JsonRequest, "timeoutMs">) {
+    agent ??= new Agent({
+      connections: 4,
+      // Short, so that a command that used it can end.
+      keepAliveTimeout: 1_000,
+      connect: {
+        timeout: CONNECT_MS,
+        ...(caFile && { ca: readInput(resolve(directory, caFile), "Check gateway.issuer.caFile.") }),
+      },
+    });
+    const request = { ...options, dispatcher: agent, timeoutMs: EXCHANGE_MS };
+    return requestJson(`${url.replace(/\/+$/, "")}${resource}`, request).catch(() => {
+      throw unavailable("Keycloak does not answer");
+    });
   }
 
-  /** Any answer but 401, 403 and 5xx; `path` is below the realm. @throws DrawbridgeError `issuer_unavailable` */
-  async call(method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown) {
-    const { realm, adminClientId } = this.#target;
+  async function accessToken(): Promise<string> {
+    if (known !== undefined) return known;
+    const headers = {
+      // Read anew for each token, so that it can be rotated.
+      authorization: basicAuthorization(adminClientId, readSecret(adminClientSecret, directory)),
+      "content-type": "application/x-www-form-urlencoded",
+    };
+    const { status, body } = await exchange(
+      `/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`,
+      { method: "POST", headers, body: "grant_type=client_credentials" },
+    );
+    const { access_token: token } = membersOf(body);
+    if (status !== 200 || typeof token !== "string" || token === "") {
+      throw unavailable(
+        `Keycloak gives ${adminClientId} no token: ${status}`,
+        "Compare adminRealm, adminClientId and its secret with Keycloak; service accounts must be enabled.",
+      );
+    }
+    known = token;
+    return token;
+  }
+
+  /** Any answer but 401, 403 and 5xx; `path` is below the realm. */
+  return async (method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown) => {
+    const resource = `/admin/realms/${encodeURIComponent(realm)}/${path}`;
     for (let attempt = 0; ; attempt += 1) {
-      const token = await this.#accessToken();
-      const resource = `/admin/realms/${encodeURIComponent(realm)}/${path}`;
-      const answer = await this.#exchange(resource, { method, token, body });
+      const answer = await exchange(resource, { method, token: await accessToken(), body });
       if (answer.status === 401 && attempt === 0) {
-        this.#token = undefined;
+        known = undefined;
         continue;
       }
       if (answer.status === 401 || answer.status === 403) {
@@ -54,49 +85,7 @@ export class KeycloakAdmin {
       if (answer.status >= 500) throw unavailable(`Keycloak answers ${answer.status}`);
       return answer;
     }
-  }
-
-  async #accessToken(): Promise<string> {
-    if (this.#token !== undefined) return this.#token;
-    const { adminRealm, adminClientId, adminClientSecret } = this.#target;
-    const headers = {
-      // Read anew for each token, so that it can be rotated.
-      authorization: basicAuthorization(adminClientId, readSecret(adminClientSecret, this.#directory)),
-      "content-type": "application/x-www-form-urlencoded",
-    };
-    const { status, body } = await this.#exchange(
-      `/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`,
-      { method: "POST", headers, body: "grant_type=client_credentials" },
-    );
-    const { access_token: token } = membersOf(body);
-    if (status !== 200 || typeof token !== "string" || token === "") {
-      throw unavailable(
-        `Keycloak gives ${adminClientId} no token: ${status}`,
-        "Compare adminRealm, adminClientId and its secret with Keycloak; service accounts must be enabled.",
-      );
-    }
-    this.#token = token;
-    return token;
-  }
-
-  async #exchange(resource: string, options: Omit<JsonRequest, "timeoutMs">) {
-    const { url, caFile } = this.#target;
-    this.#agent ??= new Agent({
-      connections: 4,
-      // Short, so that a command that used it can end.
-      keepAliveTimeout: 1_000,
-      connect: {
-        timeout: CONNECT_MS,
-        ...(caFile !== undefined && {
-          ca: readInput(resolve(this.#directory, caFile), "Check gateway.issuer.caFile."),
-        }),
-      },
-    });
-    const request = { ...options, dispatcher: this.#agent, timeoutMs: EXCHANGE_MS };
-    return requestJson(`${url.replace(/\/+$/, "")}${resource}`, request).catch(() => {
-      throw unavailable("Keycloak does not answer");
-    });
-  }
+  };
 }
 
 function unavailable(what: string, hint = "Start Keycloak, or correct gateway.issuer.url."): DrawbridgeError {
@@ -114,6 +103,7 @@ const ADOPTED_ATTRIBUTE = "drawbridge.adopted";
 const Mapper = z.object({
   id: z.string().optional(),
   name: z.string(),
+  protocol: z.string().nullable().default(null),
   protocolMapper: z.string(),
   config: z.record(z.string(), z.string()).default({}),
 });
@@ -139,23 +129,6 @@ export const KeycloakClient = z.object({
 });
 export type KeycloakClient = z.output<typeof KeycloakClient>;
 
-const SETTINGS = {
-  protocol: "openid-connect",
-  clientAuthenticatorType: "client-secret",
-  publicClient: false,
-  bearerOnly: false,
-  serviceAccountsEnabled: true,
-  standardFlowEnabled: false,
-  implicitFlowEnabled: false,
-  directAccessGrantsEnabled: false,
-  fullScopeAllowed: false,
-} as const;
-
-const ATTRIBUTES = {
-  "access.token.lifespan": String(TOKEN_LIFE_S),
-  "access.token.signed.response.alg": "ES256",
-} as const;
-
 /** `basic` brings the subject; Keycloak adds `service_account` by itself. */
 export const BASIC_SCOPE = "basic";
 const SCOPES: ReadonlySet<string> = new Set([BASIC_SCOPE, "service_account"]);
@@ -180,10 +153,22 @@ export function ownerOf(client: KeycloakClient, owner: string): Owner {
 /** For PUT, and for POST with a client ID: everything but the scopes, which Keycloak takes at creation alone. */
 export function clientSettings(audience: string, secret: string, owner: Owner) {
   return {
-    ...SETTINGS,
+    protocol: "openid-connect",
+    clientAuthenticatorType: "client-secret",
+    publicClient: false,
+    bearerOnly: false,
+    serviceAccountsEnabled: true,
+    standardFlowEnabled: false,
+    implicitFlowEnabled: false,
+    directAccessGrantsEnabled: false,
+    fullScopeAllowed: false,
     enabled: true,
     secret,
-    attributes: { ...ATTRIBUTES, ...owner },
+    attributes: {
+      "access.token.lifespan": String(TOKEN_LIFE_S),
+      "access.token.signed.response.alg": "ES256",
+      ...owner,
+    },
     protocolMappers: [
       {
         name: AUDIENCE_MAPPER,
@@ -219,34 +204,28 @@ export function extraMappers({ protocolMappers }: KeycloakClient): string[] {
   );
 }
 
-export function hasSettings(client: KeycloakClient, audience: string): boolean {
-  const [mapper] = client.protocolMappers;
+/** Whether a client is as `clientSettings` says, and has no other mapper or scope. */
+export function hasSettings(client: KeycloakClient, settings: ReturnType<typeof clientSettings>): boolean {
   return (
-    Object.entries(SETTINGS).every(([key, value]) => client[key as keyof typeof SETTINGS] === value) &&
-    Object.entries(ATTRIBUTES).every(([key, value]) => client.attributes[key] === value) &&
+    contains(client, settings) &&
     client.protocolMappers.length === 1 &&
-    mapper?.name === AUDIENCE_MAPPER &&
-    mapper.protocolMapper === "oidc-audience-mapper" &&
-    mapper.config["included.custom.audience"] === audience &&
-    mapper.config["access.token.claim"] === "true" &&
     client.defaultClientScopes.includes(BASIC_SCOPE) &&
     extraScopes(client.defaultClientScopes).length === 0 &&
     client.optionalClientScopes.length === 0
   );
 }
 
+/** Whether every member of `wanted`, at any depth, is the same in `found`. */
+function contains(found: unknown, wanted: unknown): boolean {
+  if (typeof wanted !== "object" || wanted === null) return found === wanted;
+  const members = found as Readonly<Record<string, unknown>> | null | undefined;
+  return Object.entries(wanted).every(([key, value]) => contains(members?.[key], value));
+}
+
 /** A digest of a found client; whether its secret is the declared one is part of it, the secret itself is not. */
 export function clientDigest(client: KeycloakClient, hasDeclaredSecret: boolean): string {
   const { secret: _, id: __, protocolMappers, defaultClientScopes, optionalClientScopes, ...rest } = client;
-  return sha256Tagged(
-    canonicalize({
-      ...rest,
-      protocolMappers: protocolMappers
-        .map(({ name, protocolMapper, config }) => ({ name, protocolMapper, config }))
-        .sort((a, b) => (a.name < b.name ? -1 : 1)),
-      defaultClientScopes: defaultClientScopes.toSorted(),
-      optionalClientScopes: optionalClientScopes.toSorted(),
-      hasDeclaredSecret,
-    }),
-  );
+  const mappers = protocolMappers.map(({ id: ___, ...mapper }) => canonicalize(mapper)).sort();
+  const scopes = [defaultClientScopes.toSorted(), optionalClientScopes.toSorted()];
+  return sha256Tagged(canonicalize({ ...rest, mappers, scopes, hasDeclaredSecret }));
 }

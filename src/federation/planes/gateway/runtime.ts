@@ -32,8 +32,7 @@ import {
   renderedText,
   unmanagedPlane,
 } from "../plane.ts";
-import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent } from "./issuer-adapter.ts";
-import { Keycloak } from "./issuer-keycloak.ts";
+import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent, keycloakAdapter } from "./issuers.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
 export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
@@ -43,7 +42,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   const stateFile = resolve(config.directory, gateway.stateFile);
   const issuer =
     gateway.issuer.adapter === "keycloak"
-      ? new Keycloak(gateway.issuer, config.directory)
+      ? keycloakAdapter(gateway.issuer, config.directory)
       : declaredClientsAdapter(gateway.issuer, config.directory);
   const file = gatewayFile("invocation", { path: GATEWAY_INVOCATION, target, stateFile }, clock);
   return {

@@ -1,0 +1,257 @@
+// The issuer as plane 5 needs it: the one-machine issuer and Keycloak. Invariants: clients are closed before any is opened or changed;
+// a client that cannot be brought to its state is named with a reason and holds up no other; no secret is revealed.
+import { resolve } from "node:path";
+import { z } from "zod";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
+import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
+import { readRegistrySecret } from "../../../runtime/secrets.ts";
+import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
+import { applyFile, fileDrift } from "../file-target.ts";
+import type { Drift } from "../plane.ts";
+import {
+  BASIC_SCOPE,
+  clientDigest,
+  clientSettings,
+  extraMappers,
+  extraScopes,
+  hasSettings,
+  isAdopted,
+  isOwnedBy,
+  KeycloakClient,
+  type KeycloakTarget,
+  keycloakAdmin,
+  newClient,
+  ownerOf,
+} from "./keycloak-admin.ts";
+
+type IssuedClient = ClientsFile["clients"][number];
+
+export interface IssuerIntent {
+  readonly owner: string;
+  readonly clients: readonly IssuedClient[];
+  readonly text: string;
+}
+
+/** Clients that are not in their declared state, and why: no secret can be read here, or the issuer does not take them. */
+type IssuerFailures = Map<string, "secret_unavailable" | "issuer_refused">;
+
+export interface IssuerAdapter {
+  /** Brings the issuer to these clients and reads them back. @throws DrawbridgeError `issuer_unavailable` */
+  apply(intent: IssuerIntent): Promise<{ readonly changed: boolean; readonly failures: IssuerFailures }>;
+  /** The issuer's clients by ID, and whether each can have a token. @throws DrawbridgeError `issuer_unavailable` */
+  read(): Promise<ReadonlyMap<string, { readonly enabled: boolean }>>;
+  /** Kinds: `missing`, `extra`, `enabled` (against the registry), `disabled`, `edited`. @throws as `read` does */
+  drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]>;
+}
+
+/** The one-machine issuer, which reads clients.yaml at each token request, so that a whole file is in force at once. */
+export function declaredClientsAdapter(
+  { clientsFile }: { readonly clientsFile: string },
+  directory: string,
+): IssuerAdapter {
+  const target = resolve(directory, clientsFile);
+  return {
+    apply: async ({ text }) => ({ changed: applyFile(target, text, PUBLIC), failures: new Map() }),
+    read: async () => {
+      try {
+        const { clients } = parseYaml(ClientsFile, readIfPresent(target) ?? "", target);
+        return new Map(clients.map(({ clientId, enabled }) => [clientId, { enabled }]));
+      } catch (cause) {
+        // The issuer has an older version in force, which nobody else knows.
+        throw new DrawbridgeError("issuer_unavailable", `${target} cannot be used`, {
+          hint: "Run `drawbridge reconcile`, which writes it anew.",
+          cause,
+        });
+      }
+    },
+    drift: async ({ text }) => {
+      const drift = fileDrift(target, text);
+      return drift === undefined ? [] : [drift];
+    },
+  };
+}
+
+const PAGE = 500;
+/** In every realm: a partner of such a name would take the console from its administrators. */
+const KEYCLOAKS_OWN = [
+  "account",
+  "account-console",
+  "admin-cli",
+  "broker",
+  "realm-management",
+  "security-admin-console",
+];
+const ClientPage = z.array(KeycloakClient);
+const ScopeList = z.array(z.object({ id: z.string().min(1), name: z.string() }));
+
+/**
+ * Keycloak. Clients are closed before anything else is done; a client is enabled only together with its declared secret
+ * and settings; closing needs no secret; a client that was there before is taken over when it is declared, and never
+ * deleted; what was done is read back.
+ */
+export function keycloakAdapter(target: KeycloakTarget, directory: string): IssuerAdapter {
+  const { realm, adminRealm, adminClientId, audience } = target;
+  const call = keycloakAdmin(target, directory);
+  const secretsFolder = resolve(directory, target.secretsDirectory);
+  /** Clients that are never touched, also when the registry declares them: Keycloak's, and the one that we act as. */
+  const foreign = new Set([...KEYCLOAKS_OWN, ...(realm === adminRealm ? [adminClientId] : [])]);
+
+  async function list(): Promise<ReadonlyMap<string, KeycloakClient>> {
+    const found = new Map<string, KeycloakClient>();
+    for (let first = 0; ; first += PAGE) {
+      const { status, body } = await call("GET", `clients?first=${first}&max=${PAGE}`);
+      const page = ClientPage.safeParse(body);
+      if (status !== 200 || !page.success) {
+        throw new DrawbridgeError("issuer_unavailable", `Keycloak does not list its clients: ${status}`, {
+          hint: "See that gateway.issuer.realm exists, and that Keycloak is of version 26.",
+        });
+      }
+      for (const client of page.data) found.set(client.clientId, client);
+      if (page.data.length < PAGE) return found;
+    }
+  }
+
+  async function succeeds(method: "POST" | "PUT" | "DELETE", path: string, body?: unknown): Promise<boolean> {
+    const { status } = await call(method, path, body);
+    return status >= 200 && status < 300;
+  }
+
+  async function scopesAt(path: string) {
+    return ScopeList.safeParse((await call("GET", path)).body).data ?? [];
+  }
+
+  function secretOf({ secret }: IssuedClient): string | undefined {
+    try {
+      return secret && readRegistrySecret(secret, secretsFolder);
+    } catch (error) {
+      return undefinedFor()(error);
+    }
+  }
+
+  function wanted(found: KeycloakClient, secret: string, { owner }: IssuerIntent) {
+    return clientSettings(audience, secret, ownerOf(found, owner));
+  }
+
+  function close(found: KeycloakClient, { owner }: IssuerIntent): Promise<boolean> {
+    const closed = { enabled: false, attributes: ownerOf(found, owner) };
+    return succeeds("PUT", `clients/${found.id}`, closed);
+  }
+
+  /** Scopes and mappers first: with them wrong, a client that is enabled would have wrong tokens. */
+  async function setRight(found: KeycloakClient, settings: ReturnType<typeof wanted>): Promise<boolean> {
+    const at = `clients/${found.id}`;
+    let ok = true;
+    for (const mapper of extraMappers(found)) {
+      ok = (await succeeds("DELETE", `${at}/protocol-mappers/models/${mapper}`)) && ok;
+    }
+    for (const [kind, extra] of [
+      ["default-client-scopes", extraScopes(found.defaultClientScopes)],
+      ["optional-client-scopes", found.optionalClientScopes],
+    ] as const) {
+      if (extra.length === 0) continue;
+      for (const { id, name } of await scopesAt(`${at}/${kind}`)) {
+        if (extra.includes(name)) ok = (await succeeds("DELETE", `${at}/${kind}/${id}`)) && ok;
+      }
+    }
+    if (!found.defaultClientScopes.includes(BASIC_SCOPE)) {
+      const basic = (await scopesAt("client-scopes")).find(({ name }) => name === BASIC_SCOPE);
+      ok = basic !== undefined && (await succeeds("PUT", `${at}/default-client-scopes/${basic.id}`)) && ok;
+    }
+    return ok && (await succeeds("PUT", at, settings));
+  }
+
+  function driftOf(
+    client: IssuedClient,
+    found: KeycloakClient | undefined,
+    intent: IssuerIntent,
+  ): Omit<Drift, "plane"> | undefined {
+    const subject = client.clientId;
+    if (!client.enabled) {
+      // Closed: nobody has a token by it, so what else it is does not count.
+      if (found === undefined || isClosed(found, intent)) return undefined;
+      return { subject, kind: found.enabled ? "enabled" : "edited", found: clientDigest(found, false) };
+    }
+    if (found === undefined) return { subject, kind: "missing", found: null };
+    const secret = secretOf(client);
+    if (secret !== undefined && hasSettings(found, wanted(found, secret, intent))) return undefined;
+    const hasSecret = secret !== undefined && found.secret === secret;
+    return { subject, kind: found.enabled ? "edited" : "disabled", found: clientDigest(found, hasSecret) };
+  }
+
+  async function drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]> {
+    const found = await list();
+    const declared = intent.clients.flatMap(
+      (client) => driftOf(client, found.get(client.clientId), intent) ?? [],
+    );
+    const extra = leftOver(found, intent).map((client) => ({
+      subject: client.clientId,
+      kind: isAdopted(client) ? "enabled" : "extra",
+      found: clientDigest(client, false),
+    }));
+    return [...declared, ...extra];
+  }
+
+  async function apply(intent: IssuerIntent) {
+    const before = await list();
+    const failures: IssuerFailures = new Map();
+    let changed = false;
+    const attempt = async (clientId: string, work: () => Promise<boolean>) => {
+      if (await work()) changed = true;
+      else failures.set(clientId, "issuer_refused");
+    };
+
+    const isForeign = ({ clientId }: IssuedClient) => foreign.has(clientId);
+    for (const { clientId } of intent.clients.filter(isForeign)) failures.set(clientId, "issuer_refused");
+    const clients = intent.clients.filter((client) => !isForeign(client));
+    for (const { clientId, enabled } of clients) {
+      const found = before.get(clientId);
+      if (enabled || found === undefined || isClosed(found, intent)) continue;
+      await attempt(clientId, () => close(found, intent));
+    }
+    for (const found of leftOver(before, intent)) {
+      await attempt(found.clientId, () =>
+        isAdopted(found) ? close(found, intent) : succeeds("DELETE", `clients/${found.id}`),
+      );
+    }
+    for (const client of clients.filter(({ enabled }) => enabled)) {
+      const { clientId } = client;
+      const secret = secretOf(client);
+      if (secret === undefined) {
+        failures.set(clientId, "secret_unavailable");
+        continue;
+      }
+      const found = before.get(clientId);
+      if (found === undefined) {
+        const made = newClient(clientId, intent.owner, audience, secret);
+        await attempt(clientId, () => succeeds("POST", "clients", made));
+        continue;
+      }
+      const settings = wanted(found, secret, intent);
+      if (!hasSettings(found, settings)) await attempt(clientId, () => setRight(found, settings));
+    }
+    for (const { subject } of changed ? await drift(intent) : []) {
+      if (!failures.has(subject)) failures.set(subject, "issuer_refused");
+    }
+    return { changed, failures };
+  }
+
+  return { apply, drift, read: list };
+}
+
+/** Closed, and marked as the organisation's own, so that it is still looked after when it is declared no more. */
+function isClosed(found: KeycloakClient, { owner }: IssuerIntent): boolean {
+  return !found.enabled && isOwnedBy(found, owner);
+}
+
+/** The organisation's clients that it declares no more, but for those that were adopted and are disabled. */
+function leftOver(
+  found: ReadonlyMap<string, KeycloakClient>,
+  { owner, clients }: IssuerIntent,
+): KeycloakClient[] {
+  const declared = new Set(clients.map(({ clientId }) => clientId));
+  return [...found.values()].filter(
+    (client) =>
+      isOwnedBy(client, owner) && !declared.has(client.clientId) && (client.enabled || !isAdopted(client)),
+  );
+}
