@@ -18,6 +18,10 @@ export interface MatrixAnswer {
 
 type Query = Readonly<Record<string, string>>;
 type Method = "GET" | "PUT" | "POST" | "DELETE";
+interface Request {
+  readonly query?: Query;
+  readonly body?: unknown;
+}
 
 const TIMEOUT_MS = 60_000;
 const ATTEMPTS_MAX = 4;
@@ -49,7 +53,7 @@ export class HomeserverAccess {
     method: Method,
     operation: string,
     path: readonly string[],
-    { query = {}, body }: { readonly query?: Query; readonly body?: unknown } = {},
+    { query = {}, body }: Request = {},
   ): Promise<MatrixAnswer> {
     let limitedMs = 0;
     for (let failures = 0; ; ) {
@@ -87,16 +91,16 @@ export class HomeserverAccess {
   }
 
   /** The body of a success. @throws DrawbridgeError `homeserver_refused`, also for another form */
-  async read<Schema extends z.ZodType>(
+  async request<Schema extends z.ZodType>(
     schema: Schema,
     operation: string,
     path: readonly string[],
-    query: Query = {},
+    { method = "GET", ...request }: Request & { readonly method?: Method } = {},
   ): Promise<z.output<Schema>> {
-    return parseAnswer(schema, await this.call("GET", operation, path, { query }), operation);
+    return parseAnswer(schema, await this.call(method, operation, path, request), operation);
   }
 
-  /** The same; undefined for what does not exist. */
+  /** The same, of a GET; undefined for what does not exist. */
   async find<Schema extends z.ZodType>(
     schema: Schema,
     operation: string,
@@ -105,17 +109,6 @@ export class HomeserverAccess {
   ): Promise<z.output<Schema> | undefined> {
     const answer = await this.call("GET", operation, path, { query });
     return answer.status === 404 ? undefined : parseAnswer(schema, answer, operation);
-  }
-
-  /** The body of a success, to a request that changes something. @throws as `read` does */
-  async change<Schema extends z.ZodType>(
-    schema: Schema,
-    method: Method,
-    operation: string,
-    path: readonly string[],
-    body: unknown,
-  ): Promise<z.output<Schema>> {
-    return parseAnswer(schema, await this.call(method, operation, path, { body }), operation);
   }
 
   async close(): Promise<void> {

@@ -13,7 +13,7 @@ import {
   type UserId,
 } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
-import { expectSuccess, type HomeserverAccess } from "./api.ts";
+import { expectSuccess, HomeserverAccess } from "./api.ts";
 
 const CLIENT = ["_matrix", "client", "v3"] as const;
 
@@ -39,7 +39,8 @@ export class ActingUser {
     content: Readonly<Record<string, unknown>>,
   ): Promise<EventId> {
     const path = [...CLIENT, "rooms", room, "state", type, stateKey];
-    return (await this.#access.change(SentEvent, "PUT", `to set ${type}`, path, content)).event_id;
+    return (await this.#access.request(SentEvent, `to set ${type}`, path, { method: "PUT", body: content }))
+      .event_id;
   }
 
   setMembership(room: RoomId, user: UserId, membership: "ban" | "leave"): Promise<EventId> {
@@ -49,7 +50,7 @@ export class ActingUser {
   /** Makes a room. It is not repeated when no answer comes; the caller searches for the room first. */
   async createRoom(body: Readonly<Record<string, unknown>>): Promise<RoomId> {
     const path = [...CLIENT, "createRoom"];
-    return (await this.#access.change(MadeRoom, "POST", "to make a room", path, body)).room_id;
+    return (await this.#access.request(MadeRoom, "to make a room", path, { method: "POST", body })).room_id;
   }
 
   invite(room: RoomId, user: UserId): Promise<boolean> {
@@ -125,19 +126,13 @@ const Block = z.object({ block: z.unknown().optional() });
 const ADMIN = ["_synapse", "admin"] as const;
 const PAGE = 500;
 
-export class SynapseAdminApi {
-  readonly #access: HomeserverAccess;
-
-  constructor(access: HomeserverAccess) {
-    this.#access = access;
-  }
-
+export class SynapseAdminApi extends HomeserverAccess {
   async whoami(): Promise<UserId> {
-    return (await this.#access.read(WhoAmI, "whoami", [...CLIENT, "account", "whoami"])).user_id;
+    return (await this.request(WhoAmI, "whoami", [...CLIENT, "account", "whoami"])).user_id;
   }
 
   self(userId: UserId): ActingUser {
-    return new ActingUser(this.#access, userId);
+    return new ActingUser(this, userId);
   }
 
   /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
@@ -145,7 +140,7 @@ export class SynapseAdminApi {
     const found: RoomId[] = [];
     for (let from = 0; ; ) {
       const query = { limit: String(PAGE), from: String(from), order_by: "size" };
-      const page = await this.#access.read(RoomPage, "list rooms", [...ADMIN, "v1", "rooms"], query);
+      const page = await this.request(RoomPage, "list rooms", [...ADMIN, "v1", "rooms"], { query });
       found.push(...page.rooms.flatMap((room) => (room.federatable === false ? [] : room.room_id)));
       if (page.next_batch === undefined) return found;
       from = page.next_batch;
@@ -158,7 +153,7 @@ export class SynapseAdminApi {
     const path = [...ADMIN, "v1", "federation", "destinations", server, "rooms"];
     for (let from = "0"; ; ) {
       const query = { limit: String(PAGE), from };
-      const page = await this.#access.find(DestinationRooms, "read a destination's rooms", path, query);
+      const page = await this.find(DestinationRooms, "read a destination's rooms", path, query);
       if (page === undefined) return found;
       found.push(...page.rooms.map(({ room_id }) => room_id));
       if (page.next_token === undefined) return found;
@@ -168,18 +163,17 @@ export class SynapseAdminApi {
 
   async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
     const path = [...ADMIN, "v1", "users", user, "memberships"];
-    const found = await this.#access.find(Memberships, "read memberships", path);
+    const found = await this.find(Memberships, "read memberships", path);
     return new Map(Object.entries(found?.memberships ?? {}) as [RoomId, string][]);
   }
 
   async roomState(room: RoomId): Promise<readonly StateEvent[] | undefined> {
-    const path = [...ADMIN, "v1", "rooms", room, "state"];
-    return (await this.#access.find(State, "read a room's state", path))?.state;
+    return (await this.find(State, "read a room's state", [...ADMIN, "v1", "rooms", room, "state"]))?.state;
   }
 
   /** Whether a local user is a person's that is in use, and no application service's, such as the bridge's ghosts are. */
   async isPerson(user: UserId): Promise<boolean> {
-    const found = await this.#access.find(LocalUser, "read a user", [...ADMIN, "v2", "users", user]);
+    const found = await this.find(LocalUser, "read a user", [...ADMIN, "v2", "users", user]);
     return found !== undefined && typeof found.appservice_id !== "string" && found.deactivated !== true;
   }
 
@@ -187,18 +181,17 @@ export class SynapseAdminApi {
   async actAs(user: UserId, validUntil: number): Promise<ActingUser | undefined> {
     const path = [...ADMIN, "v1", "users", user, "login"];
     const body = { valid_until_ms: validUntil };
-    const answer = await this.#access.call("POST", "act as a user", path, { body });
+    const answer = await this.call("POST", "act as a user", path, { body });
     const token = answer.body["access_token"];
     return answer.status === 200 && typeof token === "string"
-      ? new ActingUser(this.#access.as(token), user)
+      ? new ActingUser(this.as(token), user)
       : undefined;
   }
 
   /** Empties and blocks a room, in the background; the deletion's ID, undefined when another one is under way (400). */
   async deleteRoom(room: RoomId, purge: boolean): Promise<string | undefined> {
     const body = { block: true, purge, force_purge: false };
-    const path = [...ADMIN, "v2", "rooms", room];
-    const answer = await this.#access.call("DELETE", "delete a room", path, { body });
+    const answer = await this.call("DELETE", "delete a room", [...ADMIN, "v2", "rooms", room], { body });
     if (answer.status === 400) return undefined;
     return String(expectSuccess(answer, "delete a room")["delete_id"]);
   }
@@ -206,7 +199,7 @@ export class SynapseAdminApi {
   /** How one deletion of a room goes, or all; undefined when none is remembered. A new one is listed a moment late. */
   async deletion(room: RoomId, id?: string): Promise<"running" | "complete" | "failed" | undefined> {
     const path = [...ADMIN, "v2", "rooms", room, "delete_status"];
-    const found = await this.#access.find(Deletions, "read a deletion's status", path);
+    const found = await this.find(Deletions, "read a deletion's status", path);
     const states = (found?.results ?? [])
       .filter(({ delete_id }) => id === undefined || delete_id === id)
       .map(({ status }) => status);
@@ -217,24 +210,22 @@ export class SynapseAdminApi {
 
   async isBlocked(room: RoomId): Promise<boolean> {
     const path = [...ADMIN, "v1", "rooms", room, "block"];
-    return (await this.#access.read(Block, "read a room's block", path)).block === true;
+    return (await this.request(Block, "read a room's block", path)).block === true;
   }
 
   async unblock(room: RoomId): Promise<void> {
     const path = [...ADMIN, "v1", "rooms", room, "block"];
-    await this.#access.change(z.unknown(), "PUT", "unblock a room", path, { block: false });
+    await this.request(z.unknown(), "unblock a room", path, { method: "PUT", body: { block: false } });
   }
 
   /** Takes away an alias of this homeserver's; not there any more is as good. */
   async deleteAlias(alias: string): Promise<void> {
-    const path = [...CLIENT, "directory", "room", alias];
-    const answer = await this.#access.call("DELETE", "take away an alias", path);
+    const answer = await this.call("DELETE", "take away an alias", [...CLIENT, "directory", "room", alias]);
     if (answer.status !== 404) expectSuccess(answer, "take away an alias");
   }
 
   async roomOfAlias(alias: string): Promise<RoomId | undefined> {
-    const path = [...CLIENT, "directory", "room", alias];
-    const answer = await this.#access.call("GET", "look up an alias", path);
+    const answer = await this.call("GET", "look up an alias", [...CLIENT, "directory", "room", alias]);
     return answer.status === 200 ? ReportedRoomId.safeParse(answer.body["room_id"]).data : undefined;
   }
 }

@@ -6,7 +6,6 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseServerName, type RoomId, type ServerName, serverOf } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import { HomeserverAccess } from "../../homeserver/api.ts";
 import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
@@ -39,14 +38,10 @@ export async function withDuties<T>(
   const partner = parseServerName(counterpartyIn(run));
   if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
   const token = readSecret(homeserver.operatorToken, resolve(directory));
-  const access = new HomeserverAccess(homeserver.url, token, clock);
-  const session = {
-    ...{ own, partner, clock, say },
-    operator: new SynapseAdminApi(access),
-    homeserver: new DutiesHomeserver(access),
-  };
+  const operator = new SynapseAdminApi(homeserver.url, token, clock);
+  const session = { own, partner, clock, say, operator, homeserver: new DutiesHomeserver(operator) };
   try {
-    const operatorId = await session.operator.whoami();
+    const operatorId = await operator.whoami();
     if (!operatorId.endsWith(`:${own}`)) {
       throw new DrawbridgeError("config_invalid", `the operator's token is not one of ${own}`, {
         hint: "Correct homeserver.url and homeserver.operatorToken.",
@@ -56,7 +51,7 @@ export async function withDuties<T>(
     const url = readSecret(homeserver.databaseUrl, resolve(directory));
     return await HomeserverTables.with(url, (tables) => work({ ...session, tables }));
   } finally {
-    await access.close();
+    await operator.close();
   }
 }
 

@@ -8,7 +8,6 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { HomeserverAccess } from "../../homeserver/api.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
 import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
@@ -97,8 +96,7 @@ export async function withSession<T>(
   const inside = (path: string) => resolve(config.directory, path);
   const folder = join(inside(config.state), "rooms");
   const token = readSecret(homeserver.operatorToken, config.directory);
-  const access = new HomeserverAccess(homeserver.url, token, clock);
-  const operator = new SynapseAdminApi(access);
+  const operator = new SynapseAdminApi(homeserver.url, token, clock);
   const signed = new SignedRequests({
     name: intent.own as ServerName,
     signingKey: readPath(inside(homeserver.signingKeyFile)),
@@ -137,7 +135,7 @@ export async function withSession<T>(
     await tokens?.release().catch(() => undefined);
     if (writes) for (const journal of journals.values()) await journal.finish();
     await signed.close();
-    await access.close();
+    await operator.close();
   }
 }
 
