@@ -46,15 +46,20 @@ export async function reopenRooms(
   for (const partner of partners) {
     const miss = (room: RoomId, reason: RoomReason, at = "") =>
       outOfReach.push({ partner, subject: `${visibleId(room)}${at}`, reason, hint: ROOM_REASONS[reason] });
+    const lift = ({ room }: RoomRecord) => journalOf(session, partner).append({ act: "lifted", room });
+    const attempt = async (record: RoomRecord, work: (reopening: Reopening) => Promise<Reopened>) => {
+      const room = await withActor(session, partner, record, work);
+      if (room.changed) changed = true;
+      if (room.obstacle !== undefined) miss(record.room, room.obstacle);
+      return room;
+    };
     const records = journalOf(session, partner).rooms;
     const ended = records.filter(({ gone, replace }) => gone !== undefined || replace !== undefined);
     const restorable = records.filter((record) => !ended.includes(record));
     const states: RoomState[] = [];
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
-      const room = await withActor(session, partner, record, reopenAcl);
-      if (room.changed) changed = true;
-      if (room.obstacle !== undefined) miss(record.room, room.obstacle);
-      if (room.state !== undefined) states.push(room.state);
+      const { state } = await attempt(record, reopenAcl);
+      if (state !== undefined) states.push(state);
     });
     const reopened = states.map(({ roomId }) => roomId);
     for (const gap of (await enforceAtHome(session, reopened)).gaps) miss(gap.room, gap.reason);
@@ -65,10 +70,8 @@ export async function reopenRooms(
     const blocked = new Set(outOfReach.map(({ subject }) => subject));
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       if (blocked.has(visibleId(record.room))) return;
-      const room = await withActor(session, partner, record, reopenMembers);
-      if (room.changed) changed = true;
-      if (room.obstacle !== undefined) miss(record.room, room.obstacle);
-      else if (room.state !== undefined) back.push([record, room.state]);
+      const { obstacle, state } = await attempt(record, reopenMembers);
+      if (obstacle === undefined && state !== undefined) back.push([record, state]);
     });
     for (const record of ended) {
       // The room that replaces the one that was left, if there is one to invite into.
@@ -76,14 +79,13 @@ export async function reopenRooms(
       if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
       const instead = state === undefined ? "nothing replaces it" : `its users are in ${state.roomId}`;
       session.note(`${record.room} does not come back for ${partner}: ${instead}`);
-      if (state === undefined) await journalOf(session, partner).append({ act: "lifted", room: record.room });
+      if (state === undefined) await lift(record);
       else back.push([record, state]);
     }
-    const invitations: InvitationCounts = { invited: 0, refused: 0 };
+    const invitations = { invited: 0, refused: 0 };
     await mapConcurrent(back, ROOMS_AT_ONCE, async ([record, state]) => {
-      const reason = await inviteAgain(session, partner, record, state, invitations);
-      if (reason === undefined)
-        await journalOf(session, partner).append({ act: "lifted", room: record.room });
+      const reason = await inviteAgain({ session, partner, record, state }, invitations);
+      if (reason === undefined) await lift(record);
       else miss(state.roomId, reason);
     });
     if (invitations.invited > 0) changed = true;
@@ -113,13 +115,14 @@ export async function markRemoved(session: RoomsSession): Promise<void> {
 // Takes back in one room what was done because of one partner. Invariants: exactly the bans that this plane made are
 // lifted, never one that somebody else made since; what another closing partner still needs stays.
 
-interface Reopening {
+interface RecordedRoom {
   readonly session: RoomsSession;
   readonly partner: ServerName;
   readonly record: RoomRecord;
   readonly state: RoomState;
-  readonly acting: ActingUser;
 }
+
+type Reopening = RecordedRoom & { readonly acting: ActingUser };
 
 interface Reopened {
   readonly obstacle?: RoomReason;
@@ -127,8 +130,9 @@ interface Reopened {
 }
 
 /** The first half: the ACL. Its enforcement is checked before anything else is lifted. */
-async function reopenAcl({ session, partner, record, state, acting }: Reopening): Promise<Reopened> {
-  const content = restoredAcl(session, state, partner, record);
+async function reopenAcl(reopening: Reopening): Promise<Reopened> {
+  const { session, state, acting } = reopening;
+  const content = restoredAcl(reopening);
   if (content === undefined) return { changed: false };
   if (!maySend(state.power, acting.userId, "m.room.server_acl"))
     return { changed: false, obstacle: "no_power" };
@@ -140,7 +144,8 @@ async function reopenAcl({ session, partner, record, state, acting }: Reopening)
 }
 
 /** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
-async function reopenMembers({ session, partner, record, state, acting }: Reopening): Promise<Reopened> {
+async function reopenMembers(reopening: Reopening): Promise<Reopened> {
+  const { record, state, acting } = reopening;
   let changed = false;
   for (const [user, ban] of record.bans) {
     const member = state.members.get(user);
@@ -149,7 +154,7 @@ async function reopenMembers({ session, partner, record, state, acting }: Reopen
     await acting.setMembership(state.roomId, user, "leave");
     changed = true;
   }
-  const levels = restoredLevels(session, state, partner, record);
+  const levels = restoredLevels(reopening);
   if (levels === undefined) return { changed };
   if (!maySend(state.power, acting.userId, "m.room.power_levels")) return { changed, obstacle: "no_power" };
   await acting.putState(state.roomId, "m.room.power_levels", "", levels);
@@ -196,12 +201,8 @@ function isOurBan(member: Member, ban: BanRecord): boolean {
  * The ACL without our denial of the partner; undefined where nothing of ours is left in it. In a room of ours the
  * registry decides whom the ACL admits, and closing has set that already.
  */
-function restoredAcl(
-  { intent }: RoomsSession,
-  state: RoomState,
-  partner: ServerName,
-  { acl }: RoomRecord,
-): ServerAcl | undefined {
+function restoredAcl({ session, partner, record: { acl }, state }: RecordedRoom): ServerAcl | undefined {
+  const { intent } = session;
   if (acl === undefined || state.acl === undefined) return undefined;
   const found = state.acl.content;
   if (!deniedByEnforcement(found, partner)) return undefined;
@@ -215,15 +216,11 @@ function restoredAcl(
 }
 
 /** The former levels, where the present ones are ours and no other closing partner needs them. */
-function restoredLevels(
-  session: RoomsSession,
-  state: RoomState,
-  partner: ServerName,
-  { room, invite, readOnly }: RoomRecord,
-): PowerContent | undefined {
+function restoredLevels({ session, partner, record, state }: RecordedRoom): PowerContent | undefined {
+  const { invite, readOnly } = record;
   const { content } = state.power;
   if (content === undefined) return undefined;
-  const others = otherRecords(session, partner, room);
+  const others = otherRecords(session, partner, record.room);
   let levels: Record<string, unknown> | undefined;
   if (invite !== undefined && content["invite"] === invite.level && !others.some((other) => other.invite)) {
     const { invite: _, ...kept } = content;
@@ -251,28 +248,21 @@ function writable(
   return restored;
 }
 
-interface InvitationCounts {
-  invited: number;
-  refused: number;
-}
-
 /** Invites whom this plane took out of a room, into it or its replacement; returns why some could not be invited. */
 export async function inviteAgain(
-  session: RoomsSession,
-  partner: ServerName,
-  record: RoomRecord,
-  state: RoomState,
-  counts: InvitationCounts,
+  place: RecordedRoom,
+  counts: { invited: number; refused: number },
 ): Promise<RoomReason | undefined> {
+  const { session, partner, state } = place;
   const { actor } = planFor(session, state);
-  const users = whoToInvite(partner, record, state, actor);
+  const users = whoToInvite(place, actor);
   if (users.length === 0) return undefined;
   if (actor === undefined) return whyNobodyActs(session);
   if (levelOf(state.power, actor) < inviteLevel(state.power)) return "no_power";
   // Where the ACL still denies them they could not accept.
   if (state.acl !== undefined && deniedByEnforcement(state.acl.content, partner)) return "not_invited";
   const acting = await session.tokens.as(actor);
-  if (acting === undefined) return inviteAgain(session, partner, record, state, counts);
+  if (acting === undefined) return inviteAgain(place, counts);
   for (const user of users) {
     const isTaken = await acting.invite(state.roomId, user).catch(undefinedFor("homeserver_unavailable"));
     // The partner's server could not be reached.
@@ -283,12 +273,8 @@ export async function inviteAgain(
   return undefined;
 }
 
-function whoToInvite(
-  partner: ServerName,
-  { room, bans, replace, removed }: RoomRecord,
-  state: RoomState,
-  actor: UserId | undefined,
-): readonly UserId[] {
+function whoToInvite({ partner, record, state }: RecordedRoom, actor: UserId | undefined): readonly UserId[] {
+  const { room, bans, replace, removed } = record;
   if (removed === true) return [];
   const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));
   for (const [user, ban] of bans) before.set(user, ban.before);

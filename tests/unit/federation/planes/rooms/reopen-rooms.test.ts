@@ -76,7 +76,7 @@ function scene({ answer = "taken" as Answer } = {}) {
   } as unknown as RoomsSession;
   const counts = { invited: 0, refused: 0 };
   const invite = (record: RoomRecord, state: RoomState) =>
-    inviteAgain(session, PARTNER, record, state, counts);
+    inviteAgain({ session, partner: PARTNER, record, state }, counts);
   return { asked, counts, invite };
 }
 
