@@ -52,13 +52,10 @@ function literal(text: string, indent: string): string {
   return ` |\n${indent}  ${text.slice(0, -1).replaceAll(/\n(?!\n)/g, `\n${indent}  `)}\n`;
 }
 
-/** Text that a literal block keeps unchanged: it ends in exactly one line break and starts with no blank. */
+/** Text that a literal block keeps unchanged: printable ASCII, no blank first or before a line break, one of which ends it. */
 function isLongText(value: string): boolean {
-  return value.includes("\n") && !NOT_LITERAL.test(value) && /^[!-~]/.test(value) && /[!-~]\n$/.test(value);
+  return /^[!-~](?:[\n -~]*[!-~])?\n$/.test(value) && !value.includes(" \n");
 }
-
-/** What is not printable ASCII, and a blank before a line break. */
-const NOT_LITERAL = /[^\n -~]| \n/;
 
 const PLAIN = /^[A-Za-z/][A-Za-z0-9._/-]*(?::[A-Za-z0-9._/-]+)*$/;
 // What some YAML reader takes for a boolean or for nothing.

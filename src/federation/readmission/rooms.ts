@@ -98,7 +98,7 @@ async function replaceAll(
   return mapConcurrent(rooms, 2, async (room) => {
     const state = states.find(({ roomId }) => roomId === room);
     if (state !== undefined && recordOf(session, partner, room)?.gone === undefined) {
-      await replaceRoom(session, state, concerned, states);
+      await replaceRoom({ session, state, concerned, rooms: states });
     }
     const record = recordOf(session, partner, room);
     if (record !== undefined) return touchedRoom(session, partner, record);

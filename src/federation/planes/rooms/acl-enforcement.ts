@@ -6,10 +6,10 @@ import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { aclAllow, deniedByEnforcement, reorderedAcl } from "./acl.ts";
-import { isClosing } from "./room-plan.ts";
+import { isClosing, planRoom } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
-import { isRefusal, planFor, type RoomsSession, readRoom } from "./session.ts";
+import { isRefusal, type RoomsSession, readRoom } from "./session.ts";
 
 export interface EnforcementGap {
   readonly room: RoomId;
@@ -192,7 +192,7 @@ async function resend(session: RoomsSession, proof: Proof): Promise<void> {
   const { room } = proof;
   const state = await readRoom(session, room);
   if (state?.acl === undefined) return;
-  const { actor, steps } = planFor(session, state);
+  const { actor, steps } = planRoom(session, state);
   const content = reorderedAcl(state.acl.content);
   if (actor === undefined || steps.length > 0 || content === undefined) return;
   const acting = await session.tokens.as(actor);

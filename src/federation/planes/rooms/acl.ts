@@ -14,11 +14,7 @@ export const ServerAcl = z.strictObject({
 export type ServerAcl = z.output<typeof ServerAcl>;
 
 /** An ACL found in a room, whose content others may have written. */
-export interface FoundAcl {
-  readonly allow?: unknown;
-  readonly deny?: unknown;
-  readonly allow_ip_literals?: unknown;
-}
+export type FoundAcl = Readonly<Partial<Record<keyof ServerAcl, unknown>>>;
 
 /** Servers in both forms, with their port and without, sorted and without duplicates. */
 export function aclAllow(servers: readonly string[]): string[] {
@@ -128,13 +124,10 @@ export function isSameAcl(found: FoundAcl | undefined, desired: ServerAcl): bool
 /** The same ACL in another order: a homeserver makes no event of content that the room has already. */
 export function reorderedAcl(found: FoundAcl): ServerAcl | undefined {
   const [allow, deny] = [namesIn(found.allow), namesIn(found.deny)];
-  const allow_ip_literals = found.allow_ip_literals !== false;
-  if (allow.length > 1) return { allow: rotated(allow), deny, allow_ip_literals };
-  return deny.length > 1 ? { allow, deny: rotated(deny), allow_ip_literals } : undefined;
-}
-
-function rotated(names: readonly string[]): string[] {
-  return [...names.slice(1), ...names.slice(0, 1)];
+  if (allow.length <= 1 && deny.length <= 1) return undefined;
+  const rotated = ([first = "", ...rest]: readonly string[]) => [...rest, first];
+  const order = allow.length > 1 ? { allow: rotated(allow), deny } : { allow, deny: rotated(deny) };
+  return { ...order, allow_ip_literals: found.allow_ip_literals !== false };
 }
 
 function sortedNames(list: unknown): string[] {

@@ -6,21 +6,12 @@ import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } from "./acl-enforcement.ts";
-import { closeRoom, type SettledRoom } from "./close-one-room.ts";
+import { closeRoom } from "./close-one-room.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
-import { endOf, isOurs, type Obstacle } from "./room-plan.ts";
+import { endOf, isOurs, type Obstacle, type SettledRoom } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
-import { inviteLevel, joinedByServer, levelOf, type RoomState } from "./room-state.ts";
-import {
-  journalOf,
-  listRooms,
-  ROOMS_AT_ONCE,
-  type RoomsSession,
-  readRoom,
-  recordOf,
-  roomsOfUsers,
-  usersOf,
-} from "./session.ts";
+import { inviteLevel, joinedByServer, levelOf, presentOf, type RoomState } from "./room-state.ts";
+import { journalOf, listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
 
 /** How many times rooms that appear while the pass is under way are included. */
 const WAVES_MAX = 4;
@@ -79,14 +70,24 @@ class ClosingPass {
     );
     for (let waves = 0; wave.length > 0 && waves < WAVES_MAX; waves++) {
       await this.closeWave(wave);
-      const users = new Set([
-        ...usersOf(this.states(), this.#partners),
-        ...bannedUsers(session, this.#partners),
-      ]);
-      const more = await roomsOfUsers(session, [...users], this.#begun);
-      const listedNow = await listRooms(session, this.#partners);
-      wave = [...new Set([...more, ...listedNow])].filter((room) => !this.#begun.has(room));
+      const more = new Set([...(await this.#roomsOfUsers()), ...(await listRooms(session, this.#partners))]);
+      wave = [...more].filter((room) => !this.#begun.has(room));
     }
+  }
+
+  /** Rooms that users of the partners are in or invited to: those who were found, and those whom this plane banned. */
+  async #roomsOfUsers(): Promise<readonly RoomId[]> {
+    const { journals, operator } = this.#session;
+    const users = this.#partners.flatMap((partner) => [
+      ...this.states().flatMap((state) => presentOf(state, partner)),
+      ...(journals.get(partner)?.rooms ?? []).flatMap(({ bans }) => [...bans.keys()]),
+    ]);
+    const rooms = await mapConcurrent([...new Set(users)], ROOMS_AT_ONCE, async (user) =>
+      [...(await operator.memberships(user))]
+        .filter(([, membership]) => membership !== "leave" && membership !== "ban")
+        .map(([room]) => room),
+    );
+    return rooms.flat();
   }
 
   /** Closes these rooms, and has the homeserver enforce what their state says; returns those that it knows. */
@@ -135,13 +136,6 @@ class ClosingPass {
   }
 }
 
-/** Users of the partners whom this plane banned: they may be in rooms that no listing names. */
-function bannedUsers({ journals }: RoomsSession, partners: readonly ServerName[]) {
-  return partners.flatMap((partner) =>
-    (journals.get(partner)?.rooms ?? []).flatMap(({ bans }) => [...bans.keys()]),
-  );
-}
-
 async function closeUnlessGone(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
   const records = session.intent.closing.map(({ serverName }) => recordOf(session, serverName, room));
   if (records.some((record) => record?.gone !== undefined)) {
@@ -162,10 +156,8 @@ async function endRooms(session: RoomsSession, pass: ClosingPass) {
     const { room, state, plan } = one;
     const end = endOf(one);
     if (end === undefined) return;
-    const done =
-      end === "replace"
-        ? await replaceRoom(session, state, plan.concerned, states, existingFor(one))
-        : await retireRoom(session, state, plan.concerned);
+    const ending = { session, state, concerned: plan.concerned, rooms: states, existing: existingFor(one) };
+    const done = end === "replace" ? await replaceRoom(ending) : await retireRoom(ending);
     rooms.add(room);
     const { obstacle: reason, replacement } = done;
     if (replacement !== undefined) made.push(replacement);

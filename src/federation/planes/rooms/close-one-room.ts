@@ -4,26 +4,9 @@ import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { membersOf } from "../../../domain/json.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
-import type { Obstacle, RoomPlan, RoomStep } from "./room-plan.ts";
+import { type Obstacle, planRoom, type RoomPlan, type RoomStep, type SettledRoom } from "./room-plan.ts";
 import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
-import {
-  announce,
-  isRefusal,
-  journalOf,
-  otherRecords,
-  planFor,
-  type RoomsSession,
-  readRoom,
-} from "./session.ts";
-
-export interface SettledRoom {
-  readonly room: RoomId;
-  readonly state: RoomState;
-  readonly plan: RoomPlan;
-  readonly obstacles: readonly Obstacle[];
-  readonly changed: boolean;
-  readonly aclChanged: boolean;
-}
+import { announce, isRefusal, journalOf, otherRecords, type RoomsSession, readRoom } from "./session.ts";
 
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
 const ROUNDS_MAX = 8;
@@ -35,7 +18,7 @@ export async function closeRoom(session: RoomsSession, room: RoomId): Promise<Se
   for (let round = 0; ; round++) {
     const state = await readRoom(session, room);
     if (state === undefined) return undefined;
-    const plan = planFor(session, state);
+    const plan = planRoom(session, state);
     const settled = (obstacles: readonly Obstacle[]): SettledRoom => {
       return { room, state, plan, obstacles, changed, aclChanged };
     };

@@ -15,7 +15,7 @@ import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
 import { enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
-import { deniedRetained, isOurs } from "./room-plan.ts";
+import { deniedRetained, isOurs, planRoom } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import {
   inviteLevel,
@@ -26,15 +26,7 @@ import {
   type PowerContent,
   type RoomState,
 } from "./room-state.ts";
-import {
-  isRefusal,
-  journalOf,
-  otherRecords,
-  planFor,
-  ROOMS_AT_ONCE,
-  type RoomsSession,
-  readRoom,
-} from "./session.ts";
+import { isRefusal, journalOf, otherRecords, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
 export async function reopenRooms(
@@ -173,7 +165,7 @@ async function withActor(
     return { state, changed: false };
   }
   for (;;) {
-    const { actor } = planFor(session, state);
+    const { actor } = planRoom(session, state);
     if (actor === undefined) return { state, changed: false, obstacle: whyNobodyActs(session) };
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue;
@@ -191,16 +183,13 @@ function whyNobodyActs({ tokens }: RoomsSession): RoomReason {
   return tokens.unusable.size > 0 ? "no_actor" : "left";
 }
 
-/** A ban counts as ours by its event; after a crash, by who made it. */
+/** By its event; after a crash, by who made it. */
 function isOurBan(member: Member, ban: BanRecord): boolean {
   if (member.membership !== "ban") return false;
   return ban.event === undefined ? member.sender === ban.actor : member.eventId === ban.event;
 }
 
-/**
- * The ACL without our denial of the partner; undefined where nothing of ours is left in it. In a room of ours the
- * registry decides whom the ACL admits, and closing has set that already.
- */
+/** The ACL without our denial of the partner; undefined where nothing of ours is left, such as where closing has set it. */
 function restoredAcl({ session, partner, record: { acl }, state }: RecordedRoom): ServerAcl | undefined {
   const { intent } = session;
   if (acl === undefined || state.acl === undefined) return undefined;
@@ -254,7 +243,7 @@ export async function inviteAgain(
   counts: { invited: number; refused: number },
 ): Promise<RoomReason | undefined> {
   const { session, partner, state } = place;
-  const { actor } = planFor(session, state);
+  const { actor } = planRoom(session, state);
   const users = whoToInvite(place, actor);
   if (users.length === 0) return undefined;
   if (actor === undefined) return whyNobodyActs(session);

@@ -2,7 +2,7 @@
 // is in it and admits invited users only; the old room is left only when everybody whom we can move has been moved;
 // each step is in the journal, so that a second run never makes a second new room.
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
@@ -16,14 +16,22 @@ export interface ExistingRoom {
   readonly actor: UserId;
 }
 
+interface EndingRoom {
+  readonly session: RoomsSession;
+  readonly state: RoomState;
+  readonly concerned: readonly ClosingPartner[];
+  /** Rooms that are known here: any that was made before a crash is among them. */
+  readonly rooms: readonly RoomState[];
+  readonly existing?: ExistingRoom | undefined;
+}
+
 interface EndedRoom {
   readonly obstacle?: RoomReason;
   readonly replacement: RoomId | undefined;
 }
 
 const MOVES_AT_ONCE = 4;
-const DELETION_POLL_MS = 100;
-const DELETION_TIMEOUT_MS = 120_000;
+const DELETED = { withinMs: 120_000, everyMs: 100 };
 const COPIED = [
   "m.room.name",
   "m.room.topic",
@@ -34,14 +42,9 @@ const COPIED = [
 const MODERATOR = 50;
 const ADMINISTRATOR = 100;
 
-/** Replaces a room, or leaves it when nobody of ours is in it. @param rooms any made before a crash is among them */
-export async function replaceRoom(
-  session: RoomsSession,
-  state: RoomState,
-  concerned: readonly ClosingPartner[],
-  rooms: readonly RoomState[],
-  existing?: ExistingRoom,
-): Promise<EndedRoom> {
+/** Replaces a room, or leaves it when nobody of ours is in it. */
+export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
+  const { session, state, concerned } = ending;
   const partners = concerned.map(({ serverName }) => serverName as ServerName);
   const purge = concerned.some(({ mode }) => mode === "removed");
   const known = partners
@@ -50,8 +53,7 @@ export async function replaceRoom(
   const note = (entry: JournalEntry) => announce(session, partners, () => entry);
   const failed = (obstacle: RoomReason): EndedRoom => ({ obstacle, replacement: known?.replacement?.to });
   try {
-    const creator =
-      known?.replace === undefined ? await whoReplaces(session, state, existing) : known.replace.creator;
+    const creator = known?.replace === undefined ? await whoReplaces(ending) : known.replace.creator;
     if (known?.replace === undefined) {
       await announce(session, partners, (partner) => {
         const users = presentOf(state, partner).map((user) => ({ user, before: presenceOf(state, user) }));
@@ -61,7 +63,7 @@ export async function replaceRoom(
     let moved = { moved: 0, invited: 0 };
     let replacement: RoomId | undefined;
     if (creator !== null) {
-      const made = known?.replacement ?? (await makeRoom(session, state, creator, rooms, existing));
+      const made = known?.replacement ?? (await makeRoom(ending, creator));
       if (made === undefined) return failed("not_replaced");
       if (known?.replacement === undefined) await note(made);
       replacement = made.to;
@@ -80,11 +82,7 @@ export async function replaceRoom(
 }
 
 /** Has every user of ours leave a room, and blocks it. Its history stays in the database. */
-export async function retireRoom(
-  session: RoomsSession,
-  state: RoomState,
-  concerned: readonly ClosingPartner[],
-): Promise<EndedRoom> {
+export async function retireRoom({ session, state, concerned }: EndingRoom): Promise<EndedRoom> {
   const partners = concerned.map(({ serverName }) => serverName as ServerName);
   const room = state.roomId;
   if (!(await takeAway(session, room, false))) return { obstacle: "not_deleted", replacement: undefined };
@@ -94,11 +92,7 @@ export async function retireRoom(
 }
 
 /** Who makes the new room: our person with the most power; the operator for ghosts alone; null when nobody is left. */
-async function whoReplaces(
-  session: RoomsSession,
-  state: RoomState,
-  existing: ExistingRoom | undefined,
-): Promise<UserId | null> {
+async function whoReplaces({ session, state, existing }: EndingRoom): Promise<UserId | null> {
   const local = joinedByServer(state).get(session.intent.own) ?? [];
   if (local.length === 0) return null;
   if (existing !== undefined) return existing.actor;
@@ -110,13 +104,8 @@ async function whoReplaces(
 
 type Replacement = NonNullable<RoomRecord["replacement"]>;
 
-async function makeRoom(
-  session: RoomsSession,
-  state: RoomState,
-  creator: UserId,
-  rooms: readonly RoomState[],
-  existing: ExistingRoom | undefined,
-): Promise<Replacement | undefined> {
+async function makeRoom(ending: EndingRoom, creator: UserId): Promise<Replacement | undefined> {
+  const { session, state, rooms, existing } = ending;
   const { intent } = session;
   const earlier = rooms.find((room) => room.predecessor === state.roomId && room.creator === creator);
   const local = [...(joinedByServer(state).get(intent.own) ?? [])];
@@ -131,18 +120,13 @@ async function makeRoom(
     .sort();
   const room = state.roomId;
   const aliases = (await (await session.tokens.as(local[0] ?? creator))?.localAliases(room)) ?? [];
-  const request = newRoom(session, state, creator, local);
+  const request = newRoom(ending, creator, local);
   const to =
     existing?.room ?? earlier?.roomId ?? (await (await session.tokens.as(creator))?.createRoom(request));
   return to && { act: "replacement", room, to, aliases: [...aliases], members: local, invited: others };
 }
 
-function newRoom(
-  { intent }: RoomsSession,
-  old: RoomState,
-  creator: UserId,
-  local: readonly UserId[],
-): Readonly<Record<string, unknown>> {
+function newRoom({ session, state: old }: EndingRoom, creator: UserId, local: readonly UserId[]) {
   const powers = local
     .filter((user) => user !== creator)
     .map((user) => [user, Math.min(levelOf(old.power, user), ADMINISTRATOR)] as const)
@@ -168,7 +152,7 @@ function newRoom(
       {
         type: "m.room.server_acl",
         state_key: "",
-        content: serverAcl(intent.allow, old.single.get("m.room.server_acl")),
+        content: serverAcl(session.intent.allow, old.single.get("m.room.server_acl")),
       },
       ...copied,
       { type: "m.room.join_rules", state_key: "", content: { join_rule: "invite" } },
@@ -214,9 +198,9 @@ async function moveEverybody(
 async function membershipIn(session: RoomsSession, room: RoomId): Promise<ReadonlyMap<UserId, string>> {
   const members = [...((await readRoom(session, room))?.members ?? [])];
   return new Map(
-    members
-      .map(([user, { membership }]) => [user, membership] as const)
-      .filter(([, membership]) => membership === "join" || membership === "invite"),
+    members.flatMap(([user, { membership }]) =>
+      membership === "join" || membership === "invite" ? [[user, membership]] : [],
+    ),
   );
 }
 
@@ -225,12 +209,9 @@ async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Pr
   const { operator, clock } = session;
   if ((await operator.roomState(room)) === undefined && (await operator.isBlocked(room))) return true;
   const deletionId = await operator.deleteRoom(room, purge);
-  for (const deadline = clock.now() + DELETION_TIMEOUT_MS; clock.now() < deadline; ) {
-    const deletion = await operator.deletion(room, deletionId);
-    if (deletion === "failed") return false;
-    if (deletion === "complete") break;
-    await clock.sleep(DELETION_POLL_MS);
-  }
+  const isEnded = (one: string | undefined) => one === "failed" || one === "complete";
+  const end = await lookUntil(clock, DELETED, () => operator.deletion(room, deletionId), isEnded);
+  if (end === "failed") return false;
   const state = await readRoom(session, room);
   if (purge) return state === undefined;
   const isIn = state !== undefined && joinedByServer(state).has(session.intent.own);

@@ -1,8 +1,8 @@
-// Which steps close one room, in which order, and what cannot be done there. Pure.
+// Which steps close one room, in which order, and what cannot be done there. Changes nothing.
 // Invariants: the order is invite level, bans, ACL, read-only, because a member who was never banned goes on
 // receiving; nothing is planned that the acting user has no power for, or that holds already; an ACL that denies a
 // server whose users stay is never planned.
-import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import {
   aclNames,
   deniedByEnforcement,
@@ -30,6 +30,7 @@ import {
   type RoomState,
   readOnly,
 } from "./room-state.ts";
+import { type RoomsSession, recordOf } from "./session.ts";
 
 export type RoomStep =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
@@ -50,15 +51,18 @@ export interface RoomPlan {
   readonly concerned: readonly ClosingPartner[];
 }
 
-export interface PlanContext {
-  readonly intent: RoomsIntent;
-  readonly operator: UserId;
-  /** Closing partners on whose account this plane has changed the room before. */
-  readonly journaled: ReadonlySet<string>;
-  readonly unusable: ReadonlySet<UserId>;
-  /** Unix time in milliseconds. */
-  readonly now: number;
+export interface SettledRoom {
+  readonly room: RoomId;
+  readonly state: RoomState;
+  readonly plan: RoomPlan;
+  readonly obstacles: readonly Obstacle[];
+  readonly changed: boolean;
+  readonly aclChanged: boolean;
 }
+
+type PlanContext = Pick<RoomsSession, "intent" | "operatorId" | "journals" | "clock"> & {
+  readonly tokens: Pick<RoomsSession["tokens"], "unusable">;
+};
 
 /** Levels are integers up to this one (Matrix appendices, canonical JSON). */
 const LEVEL_MAX = 2 ** 53 - 1;
@@ -69,13 +73,15 @@ export function isOurs(room: RoomState, own: string): boolean {
   return room.creator !== undefined && serverOf(room.creator) === own;
 }
 
-export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
-  const { intent } = context;
+export function planRoom(session: PlanContext, room: RoomState): RoomPlan {
+  const { intent } = session;
   const present = new Map(intent.closing.map((one) => [one.serverName, presentOf(room, one.serverName)]));
-  const concerned = intent.closing.filter(
-    ({ serverName }) => (present.get(serverName)?.length ?? 0) > 0 || context.journaled.has(serverName),
-  );
-  const { actor, reason: absence } = chooseActor(room, context);
+  const concerned = intent.closing.filter(({ serverName }) => {
+    const record = recordOf(session, serverName, room.roomId);
+    const isRecorded = record !== undefined && (record.bans.size > 0 || record.replace !== undefined);
+    return isRecorded || (present.get(serverName)?.length ?? 0) > 0;
+  });
+  const { actor, reason: absence } = chooseActor(room, session);
   const steps: RoomStep[] = [];
   const obstacles: Obstacle[] = [];
   const block = (partner: string, reason: RoomReason) => {
@@ -107,9 +113,8 @@ export function planRoom(room: RoomState, context: PlanContext): RoomPlan {
   }
   if (steps.some(({ kind }) => kind === "ban")) return { actor, steps, obstacles, concerned };
 
-  const acl = planAcl(room, actor, context, concerned);
-  if ("content" in acl) steps.push({ kind: "set_acl", ...acl });
-  else for (const one of acl.obstacles) block(one.partner, one.reason);
+  const content = planAcl(room, actor, session, concerned, block);
+  if (content !== undefined) steps.push({ kind: "set_acl", content });
 
   const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
   const step = ending.length === 0 ? undefined : makeReadOnly(room, actor);
@@ -134,7 +139,7 @@ function isDenied(room: RoomState, server: string): boolean {
 /** The local user with the most power, the operator before others with the same; or why there is none. */
 function chooseActor(
   room: RoomState,
-  { intent, operator, unusable }: PlanContext,
+  { intent, operatorId: operator, tokens: { unusable } }: PlanContext,
 ): { readonly actor: UserId | undefined; readonly reason?: RoomReason } {
   const local = joinedByServer(room).get(intent.own) ?? [];
   if (local.length === 0) return { actor: undefined, reason: "left" };
@@ -174,33 +179,25 @@ function whyNotBanned(room: RoomState, actor: UserId, user: UserId): RoomReason 
 function planAcl(
   room: RoomState,
   actor: UserId,
-  { intent, now }: PlanContext,
+  { intent, clock }: PlanContext,
   concerned: readonly ClosingPartner[],
-): { readonly content: ServerAcl } | { readonly obstacles: readonly Obstacle[] } {
-  const closing = intent.closing.map(({ serverName }) => serverName);
+  block: (partner: string, reason: RoomReason) => void,
+): ServerAcl | undefined {
   const desired = desiredAcl(room, intent);
-  if (desired === undefined) return { obstacles: [] };
+  if (desired === undefined) return undefined;
+  const isAllowed = maySend(room.power, actor, "m.room.server_acl");
   if (room.acl !== undefined && isSameAcl(room.acl.content, desired)) {
-    const isLate = joinedAfterAcl(room, intent, now).length > 0;
-    const content = isLate ? reorderedAcl(room.acl.content) : undefined;
-    return content !== undefined && maySend(room.power, actor, "m.room.server_acl")
-      ? { content }
-      : { obstacles: [] };
+    const isLate = joinedAfterAcl(room, intent, clock.now()).length > 0;
+    return isLate && isAllowed ? reorderedAcl(room.acl.content) : undefined;
   }
-  const isOwnRoom = isOurs(room, intent.own);
-  const affected = isOwnRoom ? closing : concerned.map(({ serverName }) => serverName);
-  const stillOpen = affected.filter((server) => !isDenied(room, server)) as ServerName[];
-  const obstacle = (reason: RoomReason) => ({
-    obstacles: stillOpen.map((partner) => ({ partner, reason })),
-  });
-  if (!maySend(room.power, actor, "m.room.server_acl")) return obstacle("no_power");
-  const cut = deniedRetained(room, desired, intent);
-  if (cut.length === 0) return { content: desired };
-  if (stillOpen.length > 0) return obstacle("would_deny_retained");
-  // No partner is closing: the servers that the registry does not know are named instead.
-  return {
-    obstacles: cut.map((server) => ({ partner: server as ServerName, reason: "would_deny_retained" })),
-  };
+  const affected = isOurs(room, intent.own) ? intent.closing : concerned;
+  const stillOpen = affected.map(({ serverName }) => serverName).filter((server) => !isDenied(room, server));
+  const cut = isAllowed ? deniedRetained(room, desired, intent) : [];
+  if (isAllowed && cut.length === 0) return desired;
+  const reason = isAllowed ? "would_deny_retained" : "no_power";
+  // Where no partner is closing, the servers that the registry does not know are named instead.
+  for (const server of stillOpen.length > 0 ? stillOpen : cut) block(server, reason);
+  return undefined;
 }
 
 /** Servers that must stay and that an ACL would deny, sorted. */
@@ -216,14 +213,12 @@ export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsInt
   );
 }
 
-/**
- * The ACL that a room is to have; undefined where the one that stands there is right. A room of ours admits exactly
- * whom the registry admits, unless that would cut off somebody who is in it; there, as in a room of others, the
- * present ACL stays and the closing partners are denied. What the present ACL denies by name or wildcard stays denied.
- */
+/** The ACL that a room is to have; undefined where the one that stands there is right. What it denies stays denied. */
 function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined {
   if (!isFederated(room, intent.own)) return undefined;
   const found = room.acl?.content;
+  // A room of ours admits exactly whom the registry admits, unless that would cut off somebody who is in it; there, as in
+  // a room of others, the present ACL stays and the closing partners are denied.
   if (isOurs(room, intent.own)) {
     const governed = serverAcl(intent.allow, found);
     const cut = deniedRetained(room, governed, intent);
@@ -248,10 +243,9 @@ function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {
 }
 
 /**
- * Servers that joined a room after its ACL was set, and so may not enforce it: Synapse caches at an invitation that
- * the room has no ACL, and keeps that until the next ACL event. Times are other servers' claims: one in the future is
- * ignored, so that a server whose clock is ahead is not sent the ACL again and again.
- * @param now Unix time in milliseconds
+ * Servers that joined a room after its ACL was set, and so may not enforce it: Synapse caches at an invitation that the
+ * room has no ACL, until the next ACL event. A time in the future is ignored, so that a server whose clock is ahead is not
+ * sent the ACL again and again. @param now Unix time in milliseconds
  */
 export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, now: number): ServerName[] {
   const setAt = room.acl?.at;
@@ -275,13 +269,7 @@ const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
 ]);
 
 /** What happens to a room at the end of a pass, by the entries of the partners that it concerns. */
-export function endOf({
-  plan: { concerned },
-  obstacles,
-}: {
-  readonly plan: Pick<RoomPlan, "concerned">;
-  readonly obstacles: readonly Obstacle[];
-}): "replace" | "retire" | undefined {
+export function endOf({ plan: { concerned }, obstacles }: SettledRoom): "replace" | "retire" | undefined {
   const blocked = concerned.filter(({ serverName }) =>
     obstacles.some(({ partner, reason }) => partner === serverName && UNCLOSABLE.has(reason)),
   );

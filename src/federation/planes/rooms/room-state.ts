@@ -130,6 +130,9 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
   }
   const create = single.get("m.room.create") ?? {};
   const version = typeof create["room_version"] === "string" ? create["room_version"] : "1";
+  const isPrivileged = Number(version) >= 12 || version.startsWith("org.matrix.hydra.");
+  const more = create["additional_creators"];
+  const additional: string[] = Array.isArray(more) ? more.filter((user) => typeof user === "string") : [];
   const joinRule = single.get("m.room.join_rules")?.["join_rule"];
   const predecessor = create["predecessor"] as { room_id?: unknown } | undefined;
   return {
@@ -142,7 +145,7 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
     power: {
       content: single.get("m.room.power_levels") as PowerContent | undefined,
       creator,
-      privileged: privilegedCreators(version, creator, create["additional_creators"]),
+      privileged: new Set(isPrivileged ? [creator, ...additional].filter((user) => user !== undefined) : []),
     },
     acl: aclEvent && {
       content: aclEvent.content,
@@ -159,17 +162,6 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
 function reportedUser(id: string): UserId | undefined {
   const colon = id.indexOf(":");
   return colon >= 0 && colon < id.length - 1 ? (id as UserId) : undefined;
-}
-
-function privilegedCreators(
-  version: string,
-  creator: UserId | undefined,
-  more: unknown,
-): ReadonlySet<string> {
-  const isPrivileged = Number(version) >= 12 || version.startsWith("org.matrix.hydra.");
-  if (!isPrivileged) return new Set();
-  const additional = Array.isArray(more) ? more.filter((user) => typeof user === "string") : [];
-  return new Set([...(creator === undefined ? [] : [creator]), ...additional]);
 }
 
 const PRESENT: ReadonlySet<Membership> = new Set(["join", "invite", "knock"]);

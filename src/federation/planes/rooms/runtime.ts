@@ -1,19 +1,24 @@
-// Plane 2 on a homeserver: finds the rooms, brings each to the intent, and verifies it. What is closed and how it is
-// taken back: docs/reference/rooms-plane.md.
+// Plane 2 on a homeserver: finds the rooms, brings each to the intent, and says of one partner what the rooms' state is
+// and what is enforced, at home and elsewhere. What is closed and how it is taken back: docs/reference/rooms-plane.md.
 import { matrixCanonicalJson } from "../../../domain/canonical-json.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
-import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
+import { type RoomId, roomOfVisibleId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
+import {
+  type EvidenceItem,
+  type EvidenceItemBody,
+  operatorItem,
+} from "../../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
 import { type Drift, outcomeOf, type PlaneRuntime } from "../plane.ts";
-import { staleAtHome } from "./acl-enforcement.ts";
+import { deniedByEnforcement } from "./acl.ts";
+import { hasEvent, mustBeProven, retainedServers, staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-all-rooms.ts";
-import { roomsEvidence } from "./operator-evidence.ts";
 import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
-import type { RoomStep } from "./room-plan.ts";
-import { joinedByServer, type RoomState } from "./room-state.ts";
-import { listRooms, planFor, ROOMS_AT_ONCE, type RoomsSession, readRoom, withSession } from "./session.ts";
+import { isOurs, planRoom, type RoomStep } from "./room-plan.ts";
+import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
+import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf, withSession } from "./session.ts";
 
 export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const quiet = { clock, note: () => undefined, writes: false } as const;
@@ -58,11 +63,7 @@ export interface DriftCursor {
   intent?: string;
 }
 
-/**
- * Rooms in which steps are left to do, or in which the homeserver enforces another ACL than their state says. The
- * enforcement is checked in every room; those whose plans were not reached in time are the first of the next check.
- * @param cursor is moved on
- */
+/** Rooms in which steps are left to do, or which are enforced otherwise than their state says. @param cursor is moved on */
 export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Promise<readonly Drift[]> {
   const { clock } = session;
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
@@ -81,7 +82,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
     cursor.after = room; // They begin in order, so this is the last.
     const state = await readRoom(session, room);
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
-    const steps = new Map(planFor(session, state).steps.map((step) => [step.kind, step]));
+    const steps = new Map(planRoom(session, state).steps.map((step) => [step.kind, step]));
     const subject = visibleId(room);
     return [...steps.values()].map(
       ({ kind }): Drift => ({ plane: "rooms", subject, kind: KINDS[kind], found: digestOf(state, kind) }),
@@ -93,4 +94,115 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
 function digestOf(state: RoomState, kind: RoomStep["kind"]): string | null {
   const content = kind === "set_acl" ? state.acl?.content : kind === "ban" ? undefined : state.power.content;
   return content === undefined ? null : sha256Tagged(matrixCanonicalJson(content));
+}
+
+const RETAINED_TIMEOUT_MS = 5_000;
+
+type Found = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
+
+/** Rooms of ours that are federated, the partner's present and former ones, and `covering`, with which a removal began. */
+export async function roomsEvidence(
+  session: RoomsSession,
+  partner: ServerName,
+  covering: readonly string[] = [],
+): Promise<readonly EvidenceItem[]> {
+  const records = session.journals.get(partner)?.rooms ?? [];
+  const listed = await listRooms(session, [partner]);
+  const covered = new Set(covering.flatMap((room) => roomOfVisibleId(room) ?? []));
+  const rooms = [...new Set([...listed, ...records.map(({ room }) => room), ...covered])];
+  const items = await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
+    const startedAt = session.clock.now();
+    const found = await roomFindings(session, partner, room, covered.has(room));
+    return found.map((one) =>
+      operatorItem(startedAt, {
+        ...{ plane: "rooms", partner, subject: visibleId(room), status: 200 },
+        duration_ms: session.clock.now() - startedAt,
+        ...one,
+        references: (one.references ?? []).map(visibleId),
+      }),
+    );
+  });
+  const found = items.flat();
+  if (found.length > 0) return found;
+  const none = { probe: "rooms_shared", verdict: "closed", reason: "no_room_in_scope" } as const;
+  return [operatorItem(session.clock.now(), { plane: "rooms", partner, layer: "homeserver", ...none })];
+}
+
+async function roomFindings(
+  session: RoomsSession,
+  partner: ServerName,
+  room: RoomId,
+  isCovered: boolean,
+): Promise<readonly Found[]> {
+  const { own } = session.intent;
+  const state = await readRoom(session, room);
+  const record = recordOf(session, partner, room);
+  if (state === undefined || !joinedByServer(state).has(own)) {
+    const reason = record?.gone?.how ?? (isCovered ? "left" : undefined);
+    if (reason === undefined) return [];
+    const references = record?.replacement === undefined ? [] : [record.replacement.to];
+    return [{ probe: "room_left", verdict: "closed", layer: "homeserver", reason, references }];
+  }
+  const { acl, unreadable } = state;
+  const present = presentOf(state, partner).length;
+  const isGoverned = isOurs(state, own) && isFederated(state, own);
+  if (present === 0 && record === undefined && !isGoverned) return [];
+  const isUnclear = present === 0 && unreadable.length > 0;
+  return [
+    {
+      ...{ probe: "room_members", layer: "homeserver" },
+      verdict: isUnclear ? "unknown" : present === 0 ? "closed" : "open",
+      reason: isUnclear ? "unreadable_member" : null,
+      references: [`present=${present}`],
+    },
+    {
+      ...{ probe: "room_acl", layer: "room_acl" },
+      verdict: acl !== undefined && deniedByEnforcement(acl.content, partner) ? "closed" : "open",
+      references: acl === undefined ? [] : [acl.eventId],
+    },
+    await homeFinding(session, state, partner),
+    // An ACL of others that lets the partner in is not ours to prove; the room's owner may have put us out.
+    ...(mustBeProven(state, [{ serverName: partner }], isGoverned || record !== undefined)
+      ? await retainedFindings(session, state, partner)
+      : []),
+  ];
+}
+
+async function homeFinding(session: RoomsSession, state: RoomState, partner: ServerName): Promise<Found> {
+  const about = { probe: "room_enforcement", layer: "homeserver" } as const;
+  const observed = await session.home.enforcement(state.roomId, partner).catch(() => undefined);
+  if (observed === undefined) {
+    return { ...about, verdict: "unknown", status: null, reason: "unproven_at_home" };
+  }
+  return {
+    ...about,
+    verdict: observed.allowed ? "open" : "closed",
+    reason: observed.enforces_state ? null : "stale_at_home",
+    references: observed.state_event_id === null ? [] : [observed.state_event_id],
+  };
+}
+
+async function retainedFindings(
+  session: RoomsSession,
+  state: RoomState,
+  partner: ServerName,
+): Promise<readonly Found[]> {
+  const { acl } = state;
+  if (acl === undefined) return [];
+  const isDenied = deniedByEnforcement(acl.content, partner);
+  const servers = retainedServers(session, state).filter((server) => server !== partner);
+  return Promise.all(
+    servers.map(async (server): Promise<Found> => {
+      const isThere = await hasEvent(session, server, acl.eventId, RETAINED_TIMEOUT_MS);
+      return {
+        probe: "room_acl_at_retained",
+        vantage: "retained_server",
+        layer: "room_acl",
+        verdict: isThere ? (isDenied ? "closed" : "open") : "unknown",
+        status: isThere ? 200 : null,
+        reason: isThere ? null : "unproven_at_retained",
+        references: [acl.eventId, server],
+      };
+    }),
+  );
 }

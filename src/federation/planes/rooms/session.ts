@@ -4,7 +4,6 @@ import { join, resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
@@ -13,8 +12,7 @@ import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
 import { type DesiredPlane, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
-import { planRoom, type RoomPlan } from "./room-plan.ts";
-import { presentOf, type RoomState, readRoomState } from "./room-state.ts";
+import { type RoomState, readRoomState } from "./room-state.ts";
 import { Journal, type JournalEntry, journaledPartners, type RoomRecord } from "./undo-journal.ts";
 
 export interface RoomsSession {
@@ -38,24 +36,16 @@ export async function readRoom(session: RoomsSession, room: RoomId): Promise<Roo
   return events === undefined ? undefined : readRoomState(room, events);
 }
 
-export function recordOf(session: RoomsSession, partner: string, room: RoomId): RoomRecord | undefined {
-  return session.journals.get(partner)?.room(room);
+export function recordOf(
+  { journals }: Pick<RoomsSession, "journals">,
+  partner: string,
+  room: RoomId,
+): RoomRecord | undefined {
+  return journals.get(partner)?.room(room);
 }
 
 export function otherRecords({ journals }: RoomsSession, partner: string, room: RoomId): RoomRecord[] {
   return [...journals].flatMap(([other, journal]) => (other === partner ? [] : (journal.room(room) ?? [])));
-}
-
-export function planFor(session: RoomsSession, room: RoomState): RoomPlan {
-  const { intent, operatorId: operator, tokens, clock } = session;
-  const journaled = intent.closing
-    .map(({ serverName }) => serverName)
-    .filter((partner) => {
-      const record = recordOf(session, partner, room.roomId);
-      return record !== undefined && (record.bans.size > 0 || record.replace !== undefined);
-    });
-  const more = { unusable: tokens.unusable, now: clock.now(), journaled: new Set(journaled) };
-  return planRoom(room, { intent, operator, ...more });
 }
 
 export function journalOf(session: RoomsSession, partner: ServerName): Journal {
@@ -78,17 +68,11 @@ export function isRefusal(error: unknown): boolean {
   return error instanceof DrawbridgeError && error.code === "homeserver_refused";
 }
 
-interface SessionOptions {
-  readonly clock: Clock;
-  readonly note: (text: string) => void;
-  /** Whether anything will be changed: then journals of which nothing is left are removed. */
-  readonly writes: boolean;
-}
-
+/** @param options with `writes`, journals of which nothing is left are removed at the end */
 export async function withSession<T>(
   config: FederationConfig,
   desired: DesiredPlane,
-  { clock, note, writes }: SessionOptions,
+  { clock, note, writes }: Pick<RoomsSession, "clock" | "note"> & { readonly writes: boolean },
   work: (session: RoomsSession) => Promise<T>,
 ): Promise<T> {
   const { value: intent } = renderedFile(desired, ROOMS_INTENT, RoomsIntent);
@@ -120,17 +104,8 @@ export async function withSession<T>(
       ...(await journaledPartners(folder)),
     ]);
     for (const one of partners) journals.set(one, new Journal(folder, one));
-    return await work({
-      intent,
-      operator,
-      operatorId,
-      tokens,
-      journals,
-      home: borderStatus(config),
-      signed,
-      clock,
-      note,
-    });
+    const home = borderStatus(config);
+    return await work({ intent, operator, operatorId, tokens, journals, home, signed, clock, note });
   } finally {
     await tokens?.release().catch(() => undefined);
     if (writes) for (const journal of journals.values()) await journal.finish();
@@ -145,32 +120,10 @@ function readPath(path: string): string {
 }
 
 /** Rooms that the homeserver lists, which lags behind, and those in which the partners' servers were sent an event. */
-export async function listRooms(
-  { operator }: Pick<RoomsSession, "operator">,
-  partners: readonly ServerName[],
-): Promise<readonly RoomId[]> {
+export async function listRooms({ operator }: RoomsSession, partners: readonly ServerName[]) {
   const [listed, ...sentTo] = await Promise.all([
     operator.rooms(),
     ...partners.map((server) => operator.destinationRooms(server)),
   ]);
   return [...new Set([...listed, ...sentTo.flat()])];
-}
-
-/** Further rooms that the partners' users found so far are in, or invited to. */
-export async function roomsOfUsers(
-  { operator }: Pick<RoomsSession, "operator">,
-  users: readonly UserId[],
-  known: ReadonlySet<RoomId>,
-): Promise<readonly RoomId[]> {
-  const found = new Set<RoomId>();
-  await mapConcurrent(users, ROOMS_AT_ONCE, async (user) => {
-    for (const [room, membership] of await operator.memberships(user)) {
-      if (membership !== "leave" && membership !== "ban" && !known.has(room)) found.add(room);
-    }
-  });
-  return [...found];
-}
-
-export function usersOf(rooms: readonly RoomState[], partners: readonly ServerName[]): readonly UserId[] {
-  return [...new Set(rooms.flatMap((room) => partners.flatMap((partner) => presentOf(room, partner))))];
 }

@@ -33,47 +33,36 @@ const Presences = z.array(
   z.strictObject({ user: User, before: z.enum(["join", "invite", "knock", "leave"]) }),
 );
 
+const entry = <Act extends string, Fields extends z.ZodRawShape>(act: Act, fields: Fields) =>
+  z.strictObject({ act: z.literal(act), room: Room, ...fields });
+
 const Entry = z.discriminatedUnion("act", [
   /** The invite level is about to be raised; `before` is null where none was written. */
-  z.strictObject({
-    act: z.literal("invite_level"),
-    room: Room,
-    before: z.number().nullable(),
-    level: z.number(),
-  }),
-  z.strictObject({ act: z.literal("bans"), room: Room, actor: User, users: Presences }),
-  z.strictObject({ act: z.literal("banned"), room: Room, user: User, event: Event }),
+  entry("invite_level", { before: z.number().nullable(), level: z.number() }),
+  entry("bans", { actor: User, users: Presences }),
+  entry("banned", { user: User, event: Event }),
   /** The ACL is about to be set; `before` is null where there was none. */
-  z.strictObject({ act: z.literal("acl"), room: Room, before: ServerAcl.nullable() }),
-  z.strictObject({ act: z.literal("acl_set"), room: Room, event: Event }),
-  z.strictObject({ act: z.literal("read_only"), room: Room, before: Levels, level: z.number() }),
+  entry("acl", { before: ServerAcl.nullable() }),
+  entry("acl_set", { event: Event }),
+  entry("read_only", { before: Levels, level: z.number() }),
   /** The room is about to be replaced. `creator` will make the new one; null: nobody is left to move. */
-  z.strictObject({
-    act: z.literal("replace"),
-    room: Room,
-    creator: User.nullable(),
-    users: Presences.default([]),
-  }),
-  z.strictObject({
-    act: z.literal("replacement"),
-    room: Room,
+  entry("replace", { creator: User.nullable(), users: Presences.default([]) }),
+  entry("replacement", {
     to: Room,
     aliases: z.array(z.string()),
     members: z.array(User),
     invited: z.array(User),
   }),
   /** Nobody of ours is in the room any more, and it is blocked here. */
-  z.strictObject({
-    act: z.literal("gone"),
-    room: Room,
+  entry("gone", {
     how: z.enum(["retired", "left", "replaced"]),
     purged: z.boolean(),
     moved: z.int(),
     invited: z.int(),
   }),
   /** The partner was removed for good since: nobody of it is invited again. */
-  z.strictObject({ act: z.literal("removed"), room: Room }),
-  z.strictObject({ act: z.literal("lifted"), room: Room }),
+  entry("removed", {}),
+  entry("lifted", {}),
 ]);
 export type JournalEntry = z.output<typeof Entry>;
 type EntryOf<Act extends JournalEntry["act"]> = Extract<JournalEntry, { act: Act }>;
@@ -87,10 +76,10 @@ export interface BanRecord {
 
 export interface RoomRecord {
   readonly room: RoomId;
-  readonly invite?: Pick<EntryOf<"invite_level">, "before" | "level">;
+  readonly invite?: EntryOf<"invite_level">;
   readonly bans: ReadonlyMap<UserId, BanRecord>;
   readonly acl?: { readonly before: ServerAcl | null; readonly events: readonly EventId[] };
-  readonly readOnly?: Pick<EntryOf<"read_only">, "before" | "level">;
+  readonly readOnly?: EntryOf<"read_only">;
   readonly replace?: EntryOf<"replace">;
   readonly replacement?: EntryOf<"replacement">;
   readonly gone?: EntryOf<"gone">;
@@ -100,10 +89,8 @@ export interface RoomRecord {
 export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): RoomRecord | undefined {
   const record: RoomRecord = known ?? { room: entry.room, bans: new Map() };
   switch (entry.act) {
-    case "invite_level": {
-      const { before } = record.invite ?? entry;
-      return { ...record, invite: { before, level: entry.level } };
-    }
+    case "invite_level":
+      return { ...record, invite: { ...entry, before: (record.invite ?? entry).before } };
     case "bans": {
       const bans = new Map(record.bans);
       for (const { user, before } of entry.users) {
@@ -124,7 +111,7 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
       return { ...record, acl: { ...acl, events: [...acl.events, entry.event] } };
     }
     case "read_only":
-      return { ...record, readOnly: record.readOnly ?? { before: entry.before, level: entry.level } };
+      return { ...record, readOnly: record.readOnly ?? entry };
     case "replace":
       return { ...record, replace: record.replace ?? entry };
     case "replacement":

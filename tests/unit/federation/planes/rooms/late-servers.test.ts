@@ -11,6 +11,7 @@ import {
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import { joinedAfterAcl, planRoom } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
 
 const OWN = "a.test:1";
 const PARTNER = "b.test:2";
@@ -49,9 +50,13 @@ function room(joined: readonly Joined[], allow: readonly string[] = INTENT.allow
 }
 
 const plan = (joined: readonly Joined[], now = NOW, intent = INTENT, allow = INTENT.allow) =>
-  planRoom(room(joined, allow), {
-    ...{ intent, operator: OPERATOR, journaled: new Set<string>(), unusable: new Set<UserId>(), now },
-  }).steps;
+  planRoom(
+    {
+      ...{ intent, operatorId: OPERATOR, journals: new Map(), tokens: { unusable: new Set<UserId>() } },
+      clock: new ManualClock(now),
+    },
+    room(joined, allow),
+  ).steps;
 
 describe("servers that joined after an ACL", () => {
   it("a server that joined after the ACL is sent it once more, as another event with the same meaning [PLN-2]", () => {

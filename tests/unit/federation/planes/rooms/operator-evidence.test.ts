@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { type RoomId, roomOfVisibleId, type ServerName } from "../../../../../src/domain/identifiers.ts";
-import { roomsEvidence } from "../../../../../src/federation/planes/rooms/operator-evidence.ts";
+import { roomsEvidence } from "../../../../../src/federation/planes/rooms/runtime.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
 const PARTNER = "b.test" as ServerName;

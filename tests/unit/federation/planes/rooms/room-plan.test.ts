@@ -16,6 +16,8 @@ import {
   type RoomState,
   readRoomState,
 } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import type { Journal } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
 
 const OWN = "a.test:1";
 const PARTNER = "b.test:2";
@@ -78,14 +80,20 @@ const rooms: fc.Arbitrary<RoomState> = fc
     predecessor: undefined,
   }));
 
+/** The journal of a partner because of whom every room was about to be replaced. */
+const BEGUN = { room: () => ({ bans: new Map(), replace: {} }) } as unknown as Journal;
+
 const plan = (room: RoomState) =>
-  planRoom(room, {
-    intent: INTENT,
-    operator: `@root:${OWN}` as UserId,
-    journaled: new Set([PARTNER]),
-    unusable: new Set(),
-    now: 0,
-  });
+  planRoom(
+    {
+      intent: INTENT,
+      operatorId: `@root:${OWN}` as UserId,
+      journals: new Map([[PARTNER, BEGUN]]),
+      tokens: { unusable: new Set() },
+      clock: new ManualClock(0),
+    },
+    room,
+  );
 
 /** What a homeserver would make of the steps. */
 function afterSteps(room: RoomState, steps: readonly RoomStep[], by: UserId): RoomState {
