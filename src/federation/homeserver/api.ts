@@ -78,7 +78,7 @@ export class HomeserverAccess {
     try {
       const parameters = String(new URLSearchParams(query));
       const resource = `/${path.map(encodeURIComponent).join("/")}${parameters === "" ? "" : `?${parameters}`}`;
-      const response = await requestJson(addressOf(this.#url, resource), options);
+      const response = await requestJson(resourceUrl(this.#url, resource), options);
       const answer = matrixAnswer(response);
       const { retry_after_ms: requested } = answer.body;
       const waitMs =
@@ -116,7 +116,7 @@ export class HomeserverAccess {
   }
 }
 
-function addressOf(url: string, resource: string): string {
+export function resourceUrl(url: string, resource: string): string {
   return `${url.replace(/\/+$/, "")}${resource}`;
 }
 
@@ -163,12 +163,27 @@ function unavailable(operation: string, status: number | undefined): DrawbridgeE
 const RESOURCE_TIMEOUT_MS = 10_000;
 const RESOURCE_BYTES_MAX = 16 * 1024 * 1024;
 
-/** One request to a resource outside the admin API, never repeated; undefined when no answer came. */
-export async function callResource(
-  homeserverUrl: string,
-  resource: string,
-  request: Pick<JsonRequest, "method" | "token" | "body">,
-): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
+/**
+ * What a resource outside the admin API answers, to one request that is never repeated. @param hints by HTTP status
+ * @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused`
+ */
+export async function readResource<Schema extends z.ZodType>(
+  schema: Schema,
+  url: string,
+  request: Pick<JsonRequest, "token" | "body">,
+  { what, down, hints }: { what: string; down: string; hints: Readonly<Record<number | "other", string>> },
+): Promise<z.output<Schema>> {
   const bounds = { timeoutMs: RESOURCE_TIMEOUT_MS, bytesMax: RESOURCE_BYTES_MAX };
-  return requestJson(addressOf(homeserverUrl, resource), { ...request, ...bounds }).catch(() => undefined);
+  const method = request.body === undefined ? "GET" : "POST";
+  const answer = await requestJson(url, { method, ...request, ...bounds }).catch(() => undefined);
+  const status = answer === undefined ? "" : `: HTTP ${answer.status}`;
+  if (answer === undefined || answer.status >= 500) {
+    throw new DrawbridgeError("homeserver_unavailable", `${what} did not answer${status}`, { hint: down });
+  }
+  const parsed = schema.safeParse(answer.body);
+  if (answer.status === 200 && parsed.success) return parsed.data;
+  const form = answer.status === 200 ? " in an unknown form" : "";
+  throw new DrawbridgeError("homeserver_refused", `${what} did not answer as it should${status}${form}`, {
+    hint: hints[answer.status] ?? hints.other,
+  });
 }

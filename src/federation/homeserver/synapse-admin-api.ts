@@ -106,9 +106,6 @@ const State = z.object({ state: z.array(StateEvent) });
 const RoomPage = z.object({
   rooms: z.array(z.object({ room_id: ReportedRoomId, federatable: z.boolean().nullish() })),
   next_batch: z.number().optional(),
-});
-const DestinationRooms = z.object({
-  rooms: z.array(z.object({ room_id: ReportedRoomId })),
   next_token: z.string().optional(),
 });
 const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string()) });
@@ -136,29 +133,17 @@ export class SynapseAdminApi extends HomeserverAccess {
   }
 
   /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
-  async rooms(): Promise<readonly RoomId[]> {
-    const found: RoomId[] = [];
-    for (let from = 0; ; ) {
-      const query = { limit: String(PAGE), from: String(from), order_by: "size" };
-      const page = await this.request(RoomPage, "list rooms", [...ADMIN, "v1", "rooms"], { query });
-      found.push(...page.rooms.flatMap((room) => (room.federatable === false ? [] : room.room_id)));
-      if (page.next_batch === undefined) return found;
-      from = page.next_batch;
-    }
+  rooms(): Promise<readonly RoomId[]> {
+    const path = [...ADMIN, "v1", "rooms"];
+    return everyRoom((page) =>
+      this.request(RoomPage, "list rooms", path, { query: { ...page, order_by: "size" } }),
+    );
   }
 
   /** Rooms in which the homeserver has sent something to another server. */
-  async destinationRooms(server: ServerName): Promise<readonly RoomId[]> {
-    const found: RoomId[] = [];
+  destinationRooms(server: ServerName): Promise<readonly RoomId[]> {
     const path = [...ADMIN, "v1", "federation", "destinations", server, "rooms"];
-    for (let from = "0"; ; ) {
-      const query = { limit: String(PAGE), from };
-      const page = await this.find(DestinationRooms, "read a destination's rooms", path, query);
-      if (page === undefined) return found;
-      found.push(...page.rooms.map(({ room_id }) => room_id));
-      if (page.next_token === undefined) return found;
-      from = page.next_token;
-    }
+    return everyRoom((page) => this.find(RoomPage, "read a destination's rooms", path, page));
   }
 
   async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
@@ -227,6 +212,20 @@ export class SynapseAdminApi extends HomeserverAccess {
   async roomOfAlias(alias: string): Promise<RoomId | undefined> {
     const answer = await this.call("GET", "look up an alias", [...CLIENT, "directory", "room", alias]);
     return answer.status === 200 ? ReportedRoomId.safeParse(answer.body["room_id"]).data : undefined;
+  }
+}
+
+/** The rooms of every page that federate. @param read undefined: there are none */
+async function everyRoom(
+  read: (page: Readonly<Record<string, string>>) => Promise<z.output<typeof RoomPage> | undefined>,
+): Promise<readonly RoomId[]> {
+  const found: RoomId[] = [];
+  for (let from = "0"; ; ) {
+    const page = await read({ limit: String(PAGE), from });
+    found.push(...(page?.rooms ?? []).flatMap((room) => (room.federatable === false ? [] : room.room_id)));
+    const next = page?.next_batch ?? page?.next_token;
+    if (next === undefined) return found;
+    from = String(next);
   }
 }
 

@@ -3,10 +3,9 @@
 // documented form is an error.
 import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { callResource } from "../../homeserver/api.ts";
+import { readResource, resourceUrl } from "../../homeserver/api.ts";
 
 const Status = z.object({
   /** Of the policy in force, or that denies all; null when no file could be read. */
@@ -39,11 +38,16 @@ const Refreshed = z.object({ refreshed: z.literal(true) });
 const PREFIX = "/_synapse/client/drawbridge/v1";
 
 const TOKEN_HINT = "Put the token of the homeserver's status_token_file where border.statusToken says.";
-const HINTS: Readonly<Record<number, string>> = {
-  401: TOKEN_HINT,
-  403: TOKEN_HINT,
-  404: "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).",
-};
+const ABOUT = {
+  what: "the border module's status resource",
+  down: "Start the homeserver, and see that its status_token_file holds a token.",
+  hints: {
+    401: TOKEN_HINT,
+    403: TOKEN_HINT,
+    404: "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).",
+    other: "Install the border module of this version of Drawbridge.",
+  },
+} as const;
 
 /** @throws DrawbridgeError, from each request: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
 export function borderStatus(config: Pick<FederationConfig, "border" | "directory" | "homeserver">) {
@@ -52,24 +56,9 @@ export function borderStatus(config: Pick<FederationConfig, "border" | "director
     resource: string,
     body?: Readonly<Record<string, unknown>>,
   ): Promise<z.output<Schema>> => {
-    const method = body === undefined ? "GET" : "POST";
     const token = readSecret(config.border.statusToken, config.directory);
-    const request = { method, token, body } as const;
-    const answer = await callResource(config.homeserver.url, `${PREFIX}${resource}`, request);
-    if (answer === undefined || answer.status >= 500) {
-      throw new DrawbridgeError(
-        "homeserver_unavailable",
-        `the border module's status resource did not answer${answer === undefined ? "" : `: HTTP ${answer.status}`}`,
-        { hint: "Start the homeserver, and see that its status_token_file holds a token." },
-      );
-    }
-    const parsed = schema.safeParse(answer.body);
-    if (answer.status === 200 && parsed.success) return parsed.data;
-    throw new DrawbridgeError(
-      "homeserver_refused",
-      `the border module's status resource answered HTTP ${answer.status}${answer.status === 200 ? " in an unknown form" : ""}`,
-      { hint: HINTS[answer.status] ?? "Install the border module of this version of Drawbridge." },
-    );
+    const url = resourceUrl(config.homeserver.url, `${PREFIX}${resource}`);
+    return readResource(schema, url, { token, body }, ABOUT);
   };
   return {
     status: () => ask(Status, "/border"),

@@ -1,7 +1,6 @@
-// Plane 1 on a homeserver: the include file, and a restart when it is needed, since a whitelist is read at the start.
-// Invariants: a whitelist that cuts off whom the registry admits is never written; the intent to restart is durable
-// before the file changes, so that a crash in between is noticed; restarts stay within their limit across crashes; the
-// plane is in force only when the running homeserver names exactly the declared servers.
+// Plane 1 on a homeserver: the include file, and a restart when it is needed. Invariants: a whitelist that cuts off whom
+// the registry admits is never written; the intent to restart is durable before the file changes; restarts stay within
+// their limit across crashes; in force is only what the running homeserver names, exactly the declared servers.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { statSync } from "node:fs";
@@ -11,18 +10,17 @@ import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { parseJson } from "../../../domain/json.ts";
-import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
+import { lookUntil } from "../../../runtime/concurrency.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
-import { callResource } from "../../homeserver/api.ts";
+import { readResource, resourceUrl } from "../../homeserver/api.ts";
 import { borderStatus } from "../border/status.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import {
   assertAdmits,
   type DesiredPlane,
-  type Drift,
   observeInside,
   outcomeOf,
   type PlaneOutcome,
@@ -32,50 +30,103 @@ import {
 } from "../plane.ts";
 import { TRANSPORT_INCLUDE, TransportInclude } from "./render.ts";
 
+const UNLESS_DOWN = undefinedFor("homeserver_unavailable");
+
 export function transportRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const target = resolve(config.directory, config.transport.includeFile);
-  const record = restartRecord(config);
+  const recordFile = join(resolve(config.directory, config.state), "transport.json");
+
+  /** A damaged record is a restart that is due, and all others but one made when it was written, so that no loop begins. */
+  function readRecord(): RestartRecord {
+    const text = readIfPresent(recordFile);
+    if (text === undefined) return { pending: null, restarts: [] };
+    const known = Record.safeParse(parseJson(text)).data;
+    if (known !== undefined) return known;
+    const writtenAt = Math.trunc(statSync(recordFile).mtimeMs);
+    const restarts = Array.from({ length: config.transport.restart.maxPerHour - 1 }, () => writtenAt);
+    return { pending: "unknown", restarts };
+  }
+
+  function writeRecord(record: RestartRecord): void {
+    writeWhole(recordFile, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
+  }
+
+  async function restart(include: DesiredInclude, progress: PlaneProgress): Promise<PlaneOutcome> {
+    const { maxPerHour, timeout } = config.transport.restart;
+    const now = clock.now();
+    // A time in the future was written by a wrong clock.
+    const recent = readRecord().restarts.filter((at) => at <= now && now - at < HOUR_MS);
+    const blocking = recent[recent.length - maxPerHour];
+    if (blocking !== undefined) {
+      return { state: "deferred", reason: "restart_limit", retryAfterMs: blocking + HOUR_MS - now };
+    }
+    const startedBefore = await startedAt();
+    const restarts = [...recent, now];
+    writeRecord({ pending: sha256Tagged(include.text), restarts });
+    progress.note("restarting the homeserver for a changed whitelist");
+    await runRestartCommand(config);
+    const wait = { withinMs: now + timeout - clock.now(), everyMs: 100 };
+    if (!(await lookUntil(clock, wait, () => isBack(include, startedBefore), Boolean))) {
+      throw new DrawbridgeError(
+        "homeserver_unavailable",
+        "the homeserver did not come back with the declared whitelist in time",
+        {
+          hint: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
+        },
+      );
+    }
+    writeRecord({ pending: null, restarts });
+    progress.note(`the homeserver runs with ${include.whitelist.length} servers, ${clock.now() - now} ms`);
+    return { state: "in_force", changed: true };
+  }
+
+  async function startedAt(): Promise<string | undefined> {
+    // Without its status only the whitelist distinguishes an old process from a new one.
+    return (await borderStatus(config).status().catch(undefinedFor()))?.started_at;
+  }
+
+  async function isBack(include: DesiredInclude, before: string | undefined) {
+    if (!isInForce(await runningWhitelist(config).catch(UNLESS_DOWN), include)) return false;
+    const now = await startedAt();
+    return before === undefined || (now !== undefined && now !== before);
+  }
+
   return {
     name: "transport",
 
-    async apply(desired, progress): Promise<PlaneOutcome> {
+    async apply(desired, progress) {
       const include = desiredInclude(desired);
       assertAdmits(desired.registry, "transport", TRANSPORT_INCLUDE, include.whitelist);
       const digest = sha256Tagged(include.text);
-      if (standingText(target) !== include.text) record.write({ ...record.read(), pending: digest });
+      if (standingText(target) !== include.text) writeRecord({ ...readRecord(), pending: digest });
       const changed = applyFile(target, include.text, PUBLIC);
 
-      const running = await runningWhitelist(config);
-      const isPending = record.read().pending !== null;
+      const running = await runningWhitelist(config).catch(UNLESS_DOWN);
+      const isPending = readRecord().pending !== null;
       if (running === undefined && !isPending) {
         return outcomeOf([{ changed, deferred: "homeserver_unavailable" }]);
       }
       if (!isPending && isInForce(running, include)) return { state: "in_force", changed };
-      return restart(config, record, clock, include, progress);
+      return restart(include, progress);
     },
 
-    async drift(desired): Promise<readonly Drift[]> {
+    async drift(desired) {
       const include = desiredInclude(desired);
       const drift = fileDrift(target, include.text);
       if (drift !== undefined) return [{ plane: "transport", ...drift }];
       const running = await runningWhitelist(config);
-      if (running === undefined) {
-        throw new DrawbridgeError("homeserver_unavailable", "the homeserver does not show its whitelist", {
-          hint: "Start the homeserver.",
-        });
-      }
       if (isInForce(running, include)) return [];
       const found = running.enabled ? running.digest : null;
       const subject = "federation_domain_whitelist";
       return [{ plane: "transport", subject, kind: "not_in_force", found }];
     },
 
-    async probe(_desired, { partner }): Promise<readonly EvidenceItem[]> {
+    async probe(_desired, { partner }) {
       const { serverName } = partner;
       const about = { plane: "transport", probe: "whitelist", layer: "homeserver" } as const;
       const named = { partner: serverName, subject: serverName };
       const item = await observeInside(clock, { ...about, ...named }, async () => {
-        const running = await runningWhitelist(config);
+        const running = await runningWhitelist(config).catch(UNLESS_DOWN);
         if (running === undefined) return { verdict: "unknown", reason: "homeserver_unavailable" };
         const admits = !running.enabled || running.servers.includes(serverName);
         return {
@@ -126,108 +177,31 @@ const Record = z.strictObject({
 });
 type RestartRecord = Omit<z.output<typeof Record>, "version">;
 
-function restartRecord({ directory, state, transport }: FederationConfig) {
-  const file = join(resolve(directory, state), "transport.json");
-  return {
-    /**
-     * A record that cannot be understood counts as a restart that is due, and as if all restarts but one had been made
-     * when it was last written: a closing is not held up, and a loop is.
-     */
-    read(): RestartRecord {
-      const text = readIfPresent(file);
-      if (text === undefined) return { pending: null, restarts: [] };
-      const known = Record.safeParse(parseJson(text)).data;
-      if (known !== undefined) return known;
-      const writtenAt = Math.trunc(statSync(file).mtimeMs);
-      const restarts = Array.from({ length: transport.restart.maxPerHour - 1 }, () => writtenAt);
-      return { pending: "unknown", restarts };
-    },
-    write(record: RestartRecord): void {
-      writeWhole(file, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
-    },
-  };
-}
-
-const POLL_MS = 100;
-
-async function restart(
-  config: FederationConfig,
-  record: ReturnType<typeof restartRecord>,
-  clock: Clock,
-  include: DesiredInclude,
-  progress: PlaneProgress,
-): Promise<PlaneOutcome> {
-  const { maxPerHour, timeout } = config.transport.restart;
-  const now = clock.now();
-  // A time in the future was written by a wrong clock.
-  const recent = record.read().restarts.filter((at) => at <= now && now - at < HOUR_MS);
-  const blocking = recent[recent.length - maxPerHour];
-  if (blocking !== undefined) {
-    return { state: "deferred", reason: "restart_limit", retryAfterMs: blocking + HOUR_MS - now };
-  }
-  const startedBefore = await startedAt(config);
-  const restarts = [...recent, now];
-  record.write({ pending: sha256Tagged(include.text), restarts });
-  progress.note("restarting the homeserver for a changed whitelist");
-  await runRestartCommand(config);
-  while (!(await isBack(config, include, startedBefore))) {
-    if (clock.now() >= now + timeout) {
-      throw new DrawbridgeError(
-        "homeserver_unavailable",
-        "the homeserver did not come back with the declared whitelist in time",
-        {
-          hint: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
-        },
-      );
-    }
-    await clock.sleep(POLL_MS);
-  }
-  record.write({ pending: null, restarts });
-  progress.note(`the homeserver runs with ${include.whitelist.length} servers, ${clock.now() - now} ms`);
-  return { state: "in_force", changed: true };
-}
-
-async function startedAt(config: FederationConfig): Promise<string | undefined> {
-  // Without its status only the whitelist distinguishes an old process from a new one.
-  return (await borderStatus(config).status().catch(undefinedFor()))?.started_at;
-}
-
-async function isBack(config: FederationConfig, include: DesiredInclude, before: string | undefined) {
-  if (!isInForce(await runningWhitelist(config), include)) return false;
-  const now = await startedAt(config);
-  return before === undefined || (now !== undefined && now !== before);
-}
-
 const PATH = "/_synapse/client/v1/config/federation_whitelist";
 
 const Answer = z.object({ whitelist_enabled: z.boolean(), whitelist: z.array(z.string()) });
 
+const ABOUT = {
+  what: "the homeserver's federation whitelist",
+  down: "Start the homeserver.",
+  hints: {
+    404: "Have the homeserver read transport.includeFile beside homeserver.yaml (--config-path), and restart it once.",
+    other: "Check the token that homeserver.operatorToken names.",
+  },
+} as const;
+
 /** Without a whitelist that is enabled, every server is admitted. */
 type RunningWhitelist = Awaited<ReturnType<typeof runningWhitelist>>;
 
-/** Undefined when no answer comes. @throws DrawbridgeError `homeserver_refused`, `secret_unavailable` */
-async function runningWhitelist(config: FederationConfig) {
-  const token = readSecret(config.homeserver.operatorToken, config.directory);
-  const answer = await callResource(config.homeserver.url, PATH, { token });
-  if (answer === undefined || answer.status >= 500) return undefined;
-  const parsed = Answer.safeParse(answer.body);
-  if (answer.status !== 200 || !parsed.success) {
-    throw new DrawbridgeError(
-      "homeserver_refused",
-      `the homeserver refused to show its federation whitelist: HTTP ${answer.status}`,
-      {
-        hint:
-          answer.status === 404
-            ? "Have the homeserver read transport.includeFile beside homeserver.yaml (--config-path), and restart it once."
-            : "Check the token that homeserver.operatorToken names.",
-      },
-    );
-  }
-  const servers = [...new Set(parsed.data.whitelist)].sort();
-  return { enabled: parsed.data.whitelist_enabled, servers, digest: whitelistDigest(servers) };
+/** @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
+async function runningWhitelist({ homeserver, directory }: FederationConfig) {
+  const token = readSecret(homeserver.operatorToken, directory);
+  const answer = await readResource(Answer, resourceUrl(homeserver.url, PATH), { token }, ABOUT);
+  const servers = [...new Set(answer.whitelist)].sort();
+  return { enabled: answer.whitelist_enabled, servers, digest: whitelistDigest(servers) };
 }
 
-function isInForce(running: RunningWhitelist, include: DesiredInclude): boolean {
+function isInForce(running: RunningWhitelist | undefined, include: DesiredInclude): boolean {
   return running?.enabled === true && running.digest === whitelistDigest(include.whitelist);
 }
 
