@@ -20,7 +20,7 @@ import { NewIdentities } from "../src/federation/readmission/new-identities.ts";
 import { Organisation } from "../src/federation/registry/organisation.ts";
 import { Partner } from "../src/federation/registry/partner.ts";
 import { ReadmissionRecord } from "../src/federation/registry/readmission-record.ts";
-import { DriftRecord } from "../src/federation/state/drift-records.ts";
+import { DriftRecord } from "../src/federation/state/plane-records.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";
 import { EvidenceItem } from "../src/records/format/evidence-item.ts";

@@ -5,8 +5,7 @@ import { assess } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import { stateAt } from "../reconcile/desired-state.ts";
 import { closedPlanes, isRemoved } from "../registry/partner.ts";
-import { recentDrift } from "../state/drift-records.ts";
-import { emptyRecord, readHead, readPlane } from "../state/plane-records.ts";
+import { emptyRecord, readHead, readPlane, recentDrift } from "../state/plane-records.ts";
 
 const DRIFT_SHOWN = 20;
 

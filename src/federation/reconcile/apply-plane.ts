@@ -5,10 +5,10 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { Drift, PlaneRuntime } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
-import { keepDrift } from "../state/drift-records.ts";
 import {
   type Applied,
   emptyRecord,
+  keepDrift,
   type PlaneRecord,
   readHead,
   readPlane,

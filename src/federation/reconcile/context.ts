@@ -7,10 +7,9 @@ import type { PlaneName } from "../plane-order.ts";
 import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
 import { type CommitAuthor, parseRevision, Repository } from "../repository/repository.ts";
 import type { SigningPolicy } from "../repository/signatures.ts";
-import type { DriftRecord } from "../state/drift-records.ts";
 import { StateFolder } from "../state/folder.ts";
 import { PartnerCache } from "../state/partner-cache.ts";
-import type { Applied, Refusal } from "../state/plane-records.ts";
+import type { Applied, DriftRecord, Refusal } from "../state/plane-records.ts";
 
 export interface ReconcileContext {
   readonly repository: Repository;

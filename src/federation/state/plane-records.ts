@@ -1,11 +1,15 @@
-// The records of the branch's head and of each plane. Invariants: what is about to be done is written before it
-// is done; what was reached is written before the next plane begins; no field holds content.
-
+// The records of the branch's head, of each plane and of its drift. Invariants: what is about to be done is written before
+// it is done; what was reached is written before the next plane begins; no field holds content; the text of a drifted
+// file is kept before it is undone, for this user alone, under its own digest; of drift the newest is kept.
+import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { join } from "node:path";
 import { z } from "zod";
-import { Sha256Digest } from "../../domain/digest.ts";
+import { Sha256Digest, sha256 } from "../../domain/digest.ts";
+import { jsonText } from "../../domain/json.ts";
 import { GitRevision } from "../../records/format/fields.ts";
+import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { OutOfReach } from "../planes/plane.ts";
+import { Drift, OutOfReach } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "./folder.ts";
 
@@ -101,4 +105,69 @@ export function writePlane(state: StateFolder, record: PlaneRecord): void {
 
 function planeFile(plane: PlaneName): string {
   return `planes/${plane}.json`;
+}
+
+const KEPT_MAX = 1_000;
+const KEPT_FILE_BYTES_MAX = 16 * 1_048_576;
+
+export const DriftRecord = z.strictObject({
+  schema: z.literal("svc.federation.drift.v1"),
+  at: z.iso.datetime(),
+  ...Drift.shape,
+  revision: z.string(),
+  kept: z.string().nullable(),
+});
+export type DriftRecord = z.output<typeof DriftRecord>;
+
+export function keepDrift(state: StateFolder, drift: Drift, revision: string, at: string): DriftRecord {
+  const { plane, subject, kind, found } = drift;
+  const kept = drift.file === undefined ? null : keepText(state, drift.file);
+  const schema = "svc.federation.drift.v1";
+  const record: DriftRecord = { schema, at, plane, subject, kind, found, revision, kept };
+  const digest = sha256(jsonText(record)).toString("hex").slice(0, 8);
+  state.write(`drift/${at.replaceAll(":", "")}-${plane}-${digest}.json`, record);
+  forgetOldest(state, "drift");
+  forgetOldest(state, "drift-texts");
+  return record;
+}
+
+export function recentDrift(state: StateFolder, limit: number): readonly DriftRecord[] {
+  return names(state, "drift")
+    .sort()
+    .reverse()
+    .slice(0, limit)
+    .flatMap((name) => state.read(DriftRecord, join("drift", name), () => undefined) ?? []);
+}
+
+function keepText(state: StateFolder, file: string): string | null {
+  try {
+    if (statSync(file).size > KEPT_FILE_BYTES_MAX) return null;
+    const bytes = readFileSync(file);
+    // Digest of what is kept, which may be younger than what was noticed.
+    const name = `${sha256(bytes).toString("hex")}.txt`;
+    writeWhole(state.file("drift-texts", name), bytes, PRIVATE);
+    return join("drift-texts", name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
+    throw error;
+  }
+}
+
+function names(state: StateFolder, folder: string): string[] {
+  try {
+    return readdirSync(join(state.path, folder));
+  } catch {
+    return [];
+  }
+}
+
+function forgetOldest(state: StateFolder, folder: string): void {
+  const all = names(state, folder);
+  if (all.length <= KEPT_MAX) return;
+  const aged = all
+    .map((name) => ({ name, at: statSync(join(state.path, folder, name)).mtimeMs }))
+    .sort((left, right) => left.at - right.at);
+  for (const { name } of aged.slice(0, all.length - KEPT_MAX)) {
+    rmSync(join(state.path, folder, name), { force: true });
+  }
 }

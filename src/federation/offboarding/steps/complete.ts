@@ -19,7 +19,7 @@ import type { Signer } from "../../../records/sign/signer.ts";
 import { inOrder, placeOf } from "../../../records/verify/verify-stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { recentDrift } from "../../state/drift-records.ts";
+import { recentDrift } from "../../state/plane-records.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import {
   blockedBy,

@@ -10,8 +10,7 @@ import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
 import { follow } from "../../../../src/federation/reconcile/follow-branch.ts";
 import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
-import { recentDrift } from "../../../../src/federation/state/drift-records.ts";
-import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
+import { readPlane, recentDrift, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import {
   AT,
   commitRegistry,
