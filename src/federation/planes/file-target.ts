@@ -49,9 +49,8 @@ export function fileDrift(target: string, desiredText: string): Omit<Drift, "pla
   return { subject: target, kind: "edited", found: sha256Tagged(text), file: target };
 }
 
-/** A rendered file that a program follows, and what the program says of it. */
+/** A rendered file (`path` is below `rendered/`) that a program follows at `target`, and what the program says of it. */
 export interface ProgramFile {
-  /** Below `rendered/`. */
   readonly path: string;
   readonly target: string;
   readonly name: string;

@@ -1,8 +1,12 @@
 // Plane 4 on the real parts: which cards the gateway publishes, whose cards the bridge trusts. Invariants: each file
 // counts as applied only when its program says so by its digest; neither is left out for want of the other.
+import { open } from "node:fs/promises";
 import { resolve } from "node:path";
+import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
-import { sha256Tagged } from "../../../domain/digest.ts";
+import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
+import { DrawbridgeError } from "../../../domain/errors.ts";
+import { parseJson } from "../../../domain/json.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../../rendered-files/agents-file.ts";
 import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
@@ -18,12 +22,10 @@ import {
   observeInside,
   openPartners,
   outcomeOf,
-  type PlaneOutcome,
   type PlaneRuntime,
   renderedText,
   unmanagedPlane,
 } from "../plane.ts";
-import { bridgeAgentsDigest, bridgeFile, type CardDecision, lastCardDecisions } from "./bridge.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
 export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
@@ -32,7 +34,7 @@ export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntim
   return {
     name: "card",
 
-    async apply(desired, progress): Promise<PlaneOutcome> {
+    async apply(desired, progress) {
       const texts = files.map((file) => ({ file, text: renderedText(desired, file.path) }));
       // All files are written first: each program loads its own while the other is waited for.
       return outcomeOf(
@@ -68,23 +70,18 @@ interface ProbeOptions {
 
 type Find = Parameters<typeof observeInside>[2];
 type Observe = (probe: string, layer: string, subject: string, find: Find) => Promise<EvidenceItem>;
+type Probing = ProbeOptions & { readonly observe: Observe };
 
 export async function cardEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
   const partner = options.partner.partner.serverName;
   const observe: Observe = (probe, layer, subject, find) =>
     observeInside(options.clock, { plane: "card", partner, probe, layer, subject }, find);
-  return [
-    ...(await ourCards(options, observe)),
-    ...(await theirCards(options, observe)),
-    ...(await whoMayAsk(options, observe)),
-  ];
+  const probing = { ...options, observe };
+  return [...(await ourCards(probing)), ...(await theirCards(probing)), ...(await whoMayAsk(probing))];
 }
 
 /** Each agent of ours that the partner could invoke. A card that stays public for others says so. */
-async function ourCards(
-  { config, desired, partner }: ProbeOptions,
-  observe: Observe,
-): Promise<EvidenceItem[]> {
+async function ourCards({ config, desired, partner, observe }: Probing): Promise<EvidenceItem[]> {
   const { gateway } = config;
   if (gateway === undefined) return [];
   const { registry } = desired;
@@ -117,8 +114,7 @@ async function ourCards(
   return items;
 }
 
-async function theirCards(options: ProbeOptions, observe: Observe): Promise<EvidenceItem[]> {
-  const { config, desired, partner } = options;
+async function theirCards({ config, desired, partner, clock, observe }: Probing): Promise<EvidenceItem[]> {
   const agents = Object.keys(partner.partner.card.consumes);
   if (config.card === undefined || agents.length === 0) return [];
   const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
@@ -127,7 +123,7 @@ async function theirCards(options: ProbeOptions, observe: Observe): Promise<Evid
   const audit = resolve(config.directory, config.card.bridgeAuditFile);
   const decisions =
     isClosed && isDesired
-      ? await decisionsOnceRejected(audit, agents, options.clock)
+      ? await decisionsOnceRejected(audit, agents, clock)
       : await lastCardDecisions(audit);
   return Promise.all(
     agents.map((agent) =>
@@ -146,10 +142,7 @@ async function theirCards(options: ProbeOptions, observe: Observe): Promise<Evid
 }
 
 /** Whether the agents.yaml that the bridge has in force lets the partner's users ask any agent. */
-async function whoMayAsk(
-  { config, desired, partner }: ProbeOptions,
-  observe: Observe,
-): Promise<EvidenceItem[]> {
+async function whoMayAsk({ config, desired, partner, observe }: Probing): Promise<EvidenceItem[]> {
   const { serverName } = partner.partner;
   const text = desired.files.get(CARD_AGENTS);
   if (config.card === undefined || text === undefined) return [];
@@ -182,4 +175,73 @@ function decisionsOnceRejected(audit: string, agents: readonly string[], clock: 
 function trustOf(decision: CardDecision, inForce: readonly string[]): OperatorFinding {
   const verdict = decision.outcome === "rejected" ? "closed" : "open";
   return { verdict, reason: decision.reason, references: [decision.target.fingerprint, ...inForce] };
+}
+
+// What the bridge says: by its health resource (/readyz) which agents.yaml it has in force, by its audit file whose
+// cards it trusts.
+
+const HEALTH_TIMEOUT_MS = 2_000;
+/** The bridge reads its file at every request; a second request is needed only when it is just starting. */
+const IN_FORCE = { withinMs: 5_000, everyMs: 50 };
+
+const Health = z.object({ agents: z.object({ digest: z.string() }) });
+
+/** Digest of the agents.yaml in force; undefined when no bridge answers. It need not be ready otherwise. */
+async function bridgeAgentsDigest(healthUrl: string): Promise<string | undefined> {
+  try {
+    const { body } = await requestJson(healthUrl, { timeoutMs: HEALTH_TIMEOUT_MS, bytesMax: 1_048_576 });
+    return Health.safeParse(body).data?.agents.digest;
+  } catch {
+    return undefined;
+  }
+}
+
+function bridgeFile(
+  { agentsFile, bridgeHealthUrl }: NonNullable<FederationConfig["card"]>,
+  directory: string,
+  clock: Clock,
+): ProgramFile {
+  const ask = () => bridgeAgentsDigest(bridgeHealthUrl);
+  return {
+    ...{ path: CARD_AGENTS, name: "agents", absent: "bridge_not_running" },
+    target: resolve(directory, agentsFile),
+    digest: ask,
+    async untilInForce(text) {
+      const wanted = sha256Tagged(text);
+      const found = await lookUntil(clock, IN_FORCE, ask, (one) => one === undefined || one === wanted);
+      if (found === undefined || found === wanted) return found !== undefined;
+      throw new DrawbridgeError("program_failed", "the bridge has another agents.yaml in force", {
+        hint: "Compare card.agentsFile with agentsFile in bridge.yaml; the bridge's log says at agents_file_rejected why it refuses one.",
+      });
+    },
+  };
+}
+
+const SCHEMA = "svc.agent_card.v1";
+
+const CardDecision = z.object({
+  schema: z.literal(SCHEMA),
+  outcome: z.enum(["accepted", "rejected"]),
+  reason: z.enum(["agent_card_verified", "agent_card_untrusted"]),
+  target: z.object({ agent: z.string(), fingerprint: z.literal("none").or(Sha256Digest) }),
+});
+type CardDecision = z.output<typeof CardDecision>;
+
+/** The last decision on each agent's card, by the bridge's audit file; undefined when that cannot be read. */
+export async function lastCardDecisions(
+  file: string,
+): Promise<ReadonlyMap<string, CardDecision> | undefined> {
+  const last = new Map<string, CardDecision>();
+  try {
+    const handle = await open(file);
+    for await (const line of handle.readLines()) {
+      // Most lines are about delegations.
+      if (!line.includes(SCHEMA)) continue;
+      const { data } = CardDecision.safeParse(parseJson(line));
+      if (data !== undefined) last.set(data.target.agent, data);
+    }
+    return last;
+  } catch {
+    return undefined;
+  }
 }

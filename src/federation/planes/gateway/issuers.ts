@@ -1,5 +1,7 @@
-// The issuer as plane 5 needs it: the one-machine issuer and Keycloak. Invariants: clients are closed before any is opened or changed;
-// a client that cannot be brought to its state is named with a reason and holds up no other; no secret is revealed.
+// The issuer as plane 5 needs it: the one-machine issuer and Keycloak. Invariants: clients are closed before any is opened
+// or changed, which needs no secret; a client is enabled only together with its declared secret and settings, and read
+// back; one that cannot be brought to its state is named with a reason and holds up no other; one that was there before
+// is taken over when it is declared, and never deleted; no secret is revealed.
 import { resolve } from "node:path";
 import { z } from "zod";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
@@ -85,11 +87,6 @@ const KEYCLOAKS_OWN = [
 const ClientPage = z.array(KeycloakClient);
 const ScopeList = z.array(z.object({ id: z.string().min(1), name: z.string() }));
 
-/**
- * Keycloak. Clients are closed before anything else is done; a client is enabled only together with its declared secret
- * and settings; closing needs no secret; a client that was there before is taken over when it is declared, and never
- * deleted; what was done is read back.
- */
 export function keycloakAdapter(target: KeycloakTarget, directory: string): IssuerAdapter {
   const { realm, adminRealm, adminClientId, audience } = target;
   const call = keycloakAdmin(target, directory);

@@ -32,10 +32,7 @@ export const gatewayRender: PlaneRender = {
 
 type InvocableAgent = ReturnType<typeof invocationOf>["agents"][number];
 
-/**
- * Who may invoke what. A client is in the list of an agent only if the registry lets it invoke exactly that agent and
- * its plane is open; an agent without clients is not there at all.
- */
+/** Who may invoke what: a client is listed for exactly those agents; an agent without clients is not there at all. */
 function invocationOf(registry: Registry) {
   const { organisation } = registry;
   const callers = [
@@ -92,7 +89,6 @@ function clientsFile(registry: Registry): string {
   return yamlFile({ version: 1, clients: [...own, ...partners] });
 }
 
-/** For each agent a POST route and one policy, and the rate limit service's configuration. */
 function gatewayKubernetes(_files: RenderedFiles, registry: Registry, target: KubernetesTarget) {
   const { agents, quotas } = invocationOf(registry);
   const limits = yamlFile({

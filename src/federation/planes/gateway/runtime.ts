@@ -5,7 +5,6 @@ import { resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
-import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { InvocationFile } from "../../../rendered-files/gateway-files.ts";
 import { ClientsFile, TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
@@ -20,19 +19,17 @@ import {
 } from "../file-target.ts";
 import {
   type DesiredPlane,
-  type Drift,
   type OperatorFinding,
   observeInside,
   outcomeOf,
   type PartOutcome,
-  type PlaneOutcome,
   type PlaneProgress,
   type PlaneRuntime,
   renderedFile,
   renderedText,
   unmanagedPlane,
 } from "../plane.ts";
-import { declaredClientsAdapter, type IssuerAdapter, type IssuerIntent, keycloakAdapter } from "./issuers.ts";
+import { declaredClientsAdapter, type IssuerIntent, keycloakAdapter } from "./issuers.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 
 export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
@@ -45,25 +42,76 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
       ? keycloakAdapter(gateway.issuer, config.directory)
       : declaredClientsAdapter(gateway.issuer, config.directory);
   const file = gatewayFile("invocation", { path: GATEWAY_INVOCATION, target, stateFile }, clock);
+
+  async function applyIssuer(intent: IssuerIntent, progress: PlaneProgress): Promise<PartOutcome> {
+    try {
+      const { changed, failures } = await issuer.apply(intent);
+      const partnerOf = new Map(intent.clients.map(({ clientId, partner }) => [clientId, partner]));
+      progress.note(
+        `the issuer declares ${intent.clients.length} clients, ${failures.size} not as they should be`,
+      );
+      return {
+        changed,
+        outOfReach: [...failures].map(([clientId, reason]) => ({
+          partner: partnerOf.get(clientId) ?? intent.owner,
+          subject: clientId,
+          reason,
+          hint: HINTS[reason],
+        })),
+      };
+    } catch (error) {
+      if (!(error instanceof DrawbridgeError && error.code === "issuer_unavailable")) throw error;
+      progress.note(error.message);
+      return { changed: false, deferred: error.code };
+    }
+  }
+
+  function callersInForce(invocation: string, azp: string): OperatorFinding {
+    const state = readGatewayState(stateFile);
+    if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
+    const references = [state.invocation];
+    const inForce = [invocation, standingText(target) ?? ""].find(
+      (one) => sha256Tagged(one) === state.invocation,
+    );
+    if (inForce === undefined) return { verdict: "unknown", reason: "not_in_force", references };
+    const { agents } = parseYaml(InvocationFile, inForce, target);
+    const isCaller = Object.values(agents).some(({ clients }) => clients.includes(azp));
+    if (isCaller) return { verdict: "open", reason: "azp_admitted", references };
+    // Closed all the same when an older file is in force, but not by what was declared.
+    return {
+      verdict: "closed",
+      reason: inForce === invocation ? "azp_not_admitted" : "azp_not_admitted_by_older_file",
+      references,
+    };
+  }
+
+  async function clientOf(azp: string): Promise<ClientState> {
+    const clients = await issuer.read().catch(undefinedFor());
+    if (clients === undefined) return "issuer_unavailable";
+    const client = clients.get(azp);
+    if (client === undefined) return "client_unknown";
+    return client.enabled ? "client_enabled" : "client_disabled";
+  }
+
   return {
     name: "gateway",
 
-    async apply(desired, progress): Promise<PlaneOutcome> {
+    async apply(desired, progress) {
       const { invocation, intent } = desiredOf(desired);
       const halves = [
         () => applyProgramFile(file, invocation, progress),
-        () => applyIssuer(issuer, intent, desired, progress),
+        () => applyIssuer(intent, progress),
       ];
       if (!closesAnybody(standingText(target), invocation)) halves.reverse();
       return outcomeOf(await eachToItsEnd(halves));
     },
 
-    async drift(desired): Promise<readonly Drift[]> {
+    async drift(desired) {
       const { intent } = desiredOf(desired);
       return programDrift("gateway", [file], desired, () => issuer.drift(intent));
     },
 
-    async probe(desired, { partner }, covering = []): Promise<readonly EvidenceItem[]> {
+    async probe(desired, { partner }, covering = []) {
       const invocation = renderedText(desired, GATEWAY_INVOCATION);
       const declared = applicantsOf(desired.registry, partner).map(({ clientId }) => clientId);
       // Clients with which the partner had applied when its removal was opened are covered.
@@ -71,11 +119,9 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
         const about = { plane: "gateway", partner: partner.serverName, subject: azp } as const;
         const observe = (probe: string, layer: string, find: () => OperatorFinding) =>
           observeInside(clock, { ...about, probe, layer }, find);
-        const client = await clientOf(issuer, azp);
+        const client = await clientOf(azp);
         return [
-          await observe("callers_in_force", "gateway", () =>
-            callersInForce(stateFile, target, invocation, azp),
-          ),
+          await observe("callers_in_force", "gateway", () => callersInForce(invocation, azp)),
           await observe("issuer_client", "issuer", () => ({ verdict: VERDICTS[client], reason: client })),
           await observe("live_tokens", "issuer", () => liveTokens(client, clock)),
         ];
@@ -89,34 +135,6 @@ const HINTS = {
   secret_unavailable: "Put the client's secret where the registry's reference says, readable by this user.",
   issuer_refused: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
 } as const;
-
-async function applyIssuer(
-  issuer: IssuerAdapter,
-  intent: IssuerIntent,
-  { registry }: DesiredPlane,
-  progress: PlaneProgress,
-): Promise<PartOutcome> {
-  try {
-    const { changed, failures } = await issuer.apply(intent);
-    const partnerOf = new Map(intent.clients.map(({ clientId, partner }) => [clientId, partner]));
-    progress.note(
-      `the issuer declares ${intent.clients.length} clients, ${failures.size} not as they should be`,
-    );
-    return {
-      changed,
-      outOfReach: [...failures].map(([clientId, reason]) => ({
-        partner: partnerOf.get(clientId) ?? registry.organisation.serverName,
-        subject: clientId,
-        reason,
-        hint: HINTS[reason],
-      })),
-    };
-  } catch (error) {
-    if (!(error instanceof DrawbridgeError && error.code === "issuer_unavailable")) throw error;
-    progress.note(error.message);
-    return { changed: false, deferred: error.code };
-  }
-}
 
 /** Runs both in order, the second also when the first fails; then throws the first error. */
 async function eachToItsEnd(
@@ -159,30 +177,6 @@ function desiredOf(desired: DesiredPlane): { readonly invocation: string; readon
 /** Envoy takes a token up to two seconds past its end. */
 const SKEW_S = 2;
 
-function callersInForce(
-  stateFile: string,
-  invocationFile: string,
-  invocation: string,
-  azp: string,
-): OperatorFinding {
-  const state = readGatewayState(stateFile);
-  if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
-  const references = [state.invocation];
-  const inForce = [invocation, standingText(invocationFile) ?? ""].find(
-    (one) => sha256Tagged(one) === state.invocation,
-  );
-  if (inForce === undefined) return { verdict: "unknown", reason: "not_in_force", references };
-  const { agents } = parseYaml(InvocationFile, inForce, invocationFile);
-  const isCaller = Object.values(agents).some(({ clients }) => clients.includes(azp));
-  if (isCaller) return { verdict: "open", reason: "azp_admitted", references };
-  // Closed all the same when an older file is in force, but not by what was declared.
-  return {
-    verdict: "closed",
-    reason: inForce === invocation ? "azp_not_admitted" : "azp_not_admitted_by_older_file",
-    references,
-  };
-}
-
 const VERDICTS = {
   client_enabled: "open",
   client_disabled: "closed",
@@ -190,14 +184,6 @@ const VERDICTS = {
   issuer_unavailable: "unknown",
 } as const;
 type ClientState = keyof typeof VERDICTS;
-
-async function clientOf(issuer: IssuerAdapter, azp: string): Promise<ClientState> {
-  const clients = await issuer.read().catch(undefinedFor());
-  if (clients === undefined) return "issuer_unavailable";
-  const client = clients.get(azp);
-  if (client === undefined) return "client_unknown";
-  return client.enabled ? "client_enabled" : "client_disabled";
-}
 
 /** When the last token was issued is unknown; it was before this observation, so the bound holds. */
 function liveTokens(client: ClientState, clock: Clock): OperatorFinding {

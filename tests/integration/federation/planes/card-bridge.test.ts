@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { lastCardDecisions } from "../../../../src/federation/planes/card/bridge.ts";
+import { lastCardDecisions } from "../../../../src/federation/planes/card/runtime.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 function line(agent: string, outcome: "accepted" | "rejected"): string {
