@@ -10,6 +10,7 @@ import { importJwkSet, type PinnedKey } from "../cards/pinned-keys.ts";
 import { CARD_BYTES_MAX, REJECT_REASONS } from "../cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../cards/sign.ts";
 import {
+  type CardVerdict,
   type ReadCard,
   readCard,
   readSignatureEntry,
@@ -140,7 +141,6 @@ export const keygenCommand = defineCommand({
 });
 
 type Signature = Pick<SignatureEntry, "keyId" | "algorithm">;
-type Verdict = Awaited<ReturnType<typeof verify>>;
 
 async function fetchBytes(url: string): Promise<Uint8Array> {
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
@@ -162,12 +162,6 @@ function readSignatures(read: ReadCard): Signature[] {
   }
 }
 
-async function verify(bytes: Uint8Array, pinned: readonly PinnedKey[]) {
-  const verdict = await verifyCard(bytes, pinned);
-  if (!verdict.accepted) return { accepted: false, reason: verdict.reason } as const;
-  return { accepted: true, keyId: verdict.keyId } as const;
-}
-
 /** An agents.yaml to start from, in which no server and no sender is allowed yet. */
 function renderEntry(url: string, read: ReadCard, keyId: string, point: { x: string; y: string }) {
   const slug = read.card.name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
@@ -181,7 +175,7 @@ function renderFacts(
   url: string,
   read: ReadCard,
   signatures: readonly Signature[],
-  verdict?: Verdict,
+  verdict?: CardVerdict,
 ): string {
   const { card } = read;
   const lines = [
@@ -222,15 +216,18 @@ export const fetchCommand = defineCommand({
       });
     }
     const signatures = readSignatures(read);
-    const verdict = pinned === undefined ? undefined : await verify(bytes, pinned);
+    const verdict = pinned === undefined ? undefined : await verifyCard(bytes, pinned);
     const keyId = verdict?.accepted
       ? verdict.keyId
       : signatures.find((one) => one.algorithm === "ES256")?.keyId;
     const key = pinned?.find((candidate) => candidate.keyId === keyId)?.key;
     const { x = "FILL IN", y = "FILL IN" } = key === undefined ? {} : await exportJWK(key);
     const { name, version, supportedInterfaces } = read.card;
-    const { digest } = read;
-    print(options, { url, name, version, digest, supportedInterfaces, signatures, verdict }, () => {
+    const about = { url, name, version, digest: read.digest, supportedInterfaces, signatures };
+    const verified = verdict?.accepted
+      ? { accepted: true, keyId }
+      : verdict && { accepted: false, reason: verdict.reason };
+    print(options, { ...about, verdict: verified }, () => {
       const facts = renderFacts(url, read, signatures, verdict);
       const isPinnable = keyId !== undefined && verdict?.accepted !== false;
       return isPinnable ? `${facts}\n${renderEntry(url, read, keyId, { x, y })}` : facts;

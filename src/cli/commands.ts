@@ -100,10 +100,8 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       contain: "close a partner off, with a record",
       restore: "take a containment back, with a record",
     }),
-    group("federation", "", () => import("./federation/status.ts"), {
+    group("federation", "", () => import("./federation/observe.ts"), {
       status: "show who is contained and what is in force",
-    }),
-    group("federation", "", () => import("./federation/probe-and-evidence.ts"), {
       probe: "probe a partner from inside and from outside",
       evidence: "write or check an evidence pack about a partner",
     }),

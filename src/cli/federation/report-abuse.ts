@@ -22,7 +22,7 @@ import { ExitCode, exitCodeOf, renderError } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { printData, printError, printText, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain.ts";
-import { writePack } from "./probe-and-evidence.ts";
+import { writePack } from "./observe.ts";
 
 export const reportAbuseCommand = defineCommand({
   arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],

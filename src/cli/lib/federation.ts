@@ -62,10 +62,7 @@ export function planeWords(plane: PlaneName): string {
 }
 
 export const progressReporter: Reporter = {
-  event: (event) => {
-    const text = textOf(event);
-    if (text !== undefined) say(text);
-  },
+  event: (event) => say(textOf(event)),
   note: (plane, text) => say(`  ${planeWords(plane)}: ${text}`),
 };
 
@@ -80,7 +77,7 @@ export const workflowReporter: Reporter = {
   },
 };
 
-function textOf(event: ReconcileEvent): string | undefined {
+function textOf(event: ReconcileEvent): string {
   switch (event.event) {
     case "head_accepted":
       return `revision ${short(event.revision)} is accepted${event.order === null ? "" : `, in ${event.order} order`}`;

@@ -19,7 +19,7 @@ import {
 import { counterpartyOf } from "../format/stages.ts";
 import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/statements.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
-import { addProblems, type Problem, REASONS } from "../verify/reasons.ts";
+import { addProblems, type Problem, problemsOf, REASONS } from "../verify/reasons.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
 import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { surplusEvidence, verifyRecord } from "../verify/verify-record.ts";
@@ -73,7 +73,6 @@ export function placeOfStatement(statement: AnyStatement): string {
   return isCompletion(statement) ? "completion" : placeOf(statement.predicate);
 }
 
-/** Who states it: an organisation its own stages, the remover the completion. */
 export function makerOf(statement: AnyStatement): string {
   return isCompletion(statement) ? statement.predicate.remover : statement.predicate.organisation;
 }
@@ -211,9 +210,11 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
 function readExchange(bytes: Uint8Array): ExchangeFile {
   const parsed = ExchangeFile.safeParse(strictJsonIn(bytes, RECORD_BYTES_MAX));
   if (parsed.success) return parsed.data;
-  const detail = fieldOf(parsed.error);
-  const problem = { reason: "exchange_malformed", where: "file", ...(detail !== "" && { detail }) } as const;
-  throw new RecordRefused(REFUSED, [problem]);
+  const detail = fieldOf(parsed.error) || undefined;
+  throw new RecordRefused(
+    REFUSED,
+    problemsOf("file", (report) => report("exchange_malformed", detail)),
+  );
 }
 
 function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelope> {

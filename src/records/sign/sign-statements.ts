@@ -83,7 +83,6 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
   return statement;
 }
 
-/** @throws RecordRefused when a field is not what its schema allows */
 function stated<S extends z.ZodType>(
   schema: S,
   what: string,
@@ -156,7 +155,7 @@ export async function signOnce(
   return draft.signatures.length > 0 ? draft : keep(kept, await addSignature(draft, signer));
 }
 
-/** The other's envelope with this one's signature. @throws as `countersign` and `signOnce`; RecordRefused on a conflict */
+/** As `countersign`, once. @throws as that and `signOnce`; RecordRefused on a conflict */
 export async function countersignOnce(
   kept: Kept,
   envelope: DsseEnvelope,
@@ -203,10 +202,7 @@ function readKept({ read }: Kept): DsseEnvelope | undefined {
   });
 }
 
-/**
- * Adds this organisation's signature to a statement of the other one, once that holds by the evidence here.
- * @param held what came with it and before it. @throws RecordRefused with every reason why it must not be signed
- */
+/** The other's envelope with this one's signature, if it holds by what is held. @throws RecordRefused with every reason */
 export async function countersign(
   envelope: DsseEnvelope,
   removal: OwnRemoval,

@@ -24,12 +24,6 @@ const PARTS = [
  */
 export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
-interface Attested {
-  readonly organisation: string | null;
-  readonly stage: StageName | null;
-  readonly what: string;
-}
-
 const NO_RUN_EXPECTED = {
   where: "trust",
   what: "it expects no run, so an earlier removal of the same two would verify as well; compare the run above, or give it to the trust file as expect.run",
@@ -143,38 +137,40 @@ function isAllWaived({ evidence, excused }: Evaluated): boolean {
   return excused.length > 0 && excused.length === evidence.length;
 }
 
-function attestedByStage(stated: SoundStage): Attested[] {
-  const { organisation, stage } = stated;
-  const without = ofVerdict(stated, "not_applicable").map(({ condition }) => `${condition} does not apply`);
-  return [...without, ...stated.attested].map((what) => ({ organisation, stage, what }));
+function said(what: string, organisation: string | null = null, stage: StageName | null = null) {
+  return { organisation, stage, what };
 }
 
-function attestedAtTheEnd(completion: CompletionPredicate | undefined): Attested[] {
+function attestedByStage(stated: SoundStage) {
+  const { organisation, stage } = stated;
+  const without = ofVerdict(stated, "not_applicable").map(({ condition }) => `${condition} does not apply`);
+  return [...without, ...stated.attested].map((what) => said(what, organisation, stage));
+}
+
+function attestedAtTheEnd(completion: CompletionPredicate | undefined) {
   if (completion === undefined) return [];
   const { attestations, static_tests, references, duties, residual, readmission } = completion;
-  const said = (organisation: string | null, what: string): Attested => ({ organisation, stage: null, what });
-  const both = (what: string) => said(null, what);
   const { purge, retention, backup_expiry } = duties;
   const events = residual.rooms.reduce((sum, room) => sum + room.events, 0);
   return [
     ...attestations.map(({ organisation, owner, attested_at }) =>
-      said(organisation, `${owner} attests completion at ${attested_at}`),
+      said(`${owner} attests completion at ${attested_at}`, organisation),
     ),
-    ...static_tests.map(({ organisation, command, at }) => said(organisation, `${command} passed at ${at}`)),
-    both(`change ${references.change}`),
-    both(`rollback ${references.rollback}`),
-    both(
+    ...static_tests.map(({ organisation, command, at }) => said(`${command} passed at ${at}`, organisation)),
+    said(`change ${references.change}`),
+    said(`rollback ${references.rollback}`),
+    said(
       retention.state === "kept"
         ? `data is kept until ${retention.until ?? "nobody knows when"}`
         : "no duty to keep data is left",
     ),
-    both(`backups have expired by ${backup_expiry.by}`),
-    ...(purge.state === "waived" ? [both(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),
-    both(`${events} events in ${residual.rooms.length} rooms stay with the other organisation's server`),
-    both(`device keys that stay: ${residual.device_keys ?? "not counted"}`),
-    ...(residual.tokens_live_until === null ? [] : [both(`tokens live until ${residual.tokens_live_until}`)]),
-    ...residual.third_servers.map(({ server, rooms }) => both(`${server} shares ${rooms} rooms with both`)),
-    both(mayResume(readmission)),
+    said(`backups have expired by ${backup_expiry.by}`),
+    ...(purge.state === "waived" ? [said(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),
+    said(`${events} events in ${residual.rooms.length} rooms stay with the other organisation's server`),
+    said(`device keys that stay: ${residual.device_keys ?? "not counted"}`),
+    ...(residual.tokens_live_until === null ? [] : [said(`tokens live until ${residual.tokens_live_until}`)]),
+    ...residual.third_servers.map(({ server, rooms }) => said(`${server} shares ${rooms} rooms with both`)),
+    said(mayResume(readmission)),
   ];
 }
 

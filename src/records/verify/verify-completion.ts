@@ -29,8 +29,15 @@ export function completionProblems({ subject, predicate }: CompletionStatement):
     }
     if (!sameSubjects(subject, completionSubjects(predicate))) report("subjects_differ");
     checkOrganisations(predicate, report);
-    checkOrder(predicate, report);
-    checkDuties(predicate, report);
+    const { remover, partner, stages, evidence, duties } = predicate;
+    const rank = new Map(statementOrder(remover, partner).map((slot, index) => [placeOf(slot), index]));
+    if (!isAscending(stages.map((stage) => rank.get(placeOf(stage)) ?? 0)))
+      report("bound_out_of_order", "stages");
+    if (!isAscending(evidence)) report("bound_out_of_order", "evidence");
+    const { purge, retention } = duties;
+    if (purge.state === "done" && purge.evidence.length === 0) report("purge_not_shown");
+    if ((purge.state === "waived") !== (purge.waiver !== null)) report("purge_not_waived");
+    if ((retention.state === "kept") !== (retention.until !== null)) report("retention_undecided");
     for (const entry of predicate.out_of_reach) {
       if (entry.waived_by === null || entry.waiver === null) report("out_of_reach_not_waived", entry.subject);
     }
@@ -49,10 +56,7 @@ export function keyProblems({ attestations }: CompletionPredicate, signers: read
   });
 }
 
-/**
- * What is wrong between the completion and the stages that verified, in the record's order.
- * @param isWhole whether every statement verified; if not, what only its absence explains is not reported
- */
+/** Compares the completion with the stages that verified; unless all did (`isWhole`), nothing is reported as absent. */
 export function bindingProblems(
   predicate: CompletionPredicate,
   stages: readonly StageStatement[],
@@ -93,20 +97,6 @@ function checkOrganisations(predicate: CompletionPredicate, report: Report): voi
     if (!static_tests.some(({ organisation }) => organisation === party))
       report("static_tests_missing", party);
   }
-}
-
-function checkOrder({ remover, partner, stages, evidence }: CompletionPredicate, report: Report): void {
-  const rank = new Map(statementOrder(remover, partner).map((slot, index) => [placeOf(slot), index]));
-  const ranks = stages.map((stage) => rank.get(placeOf(stage)) ?? 0);
-  if (!isAscending(ranks)) report("bound_out_of_order", "stages");
-  if (!isAscending(evidence)) report("bound_out_of_order", "evidence");
-}
-
-function checkDuties({ duties }: CompletionPredicate, report: Report): void {
-  const { purge, retention } = duties;
-  if (purge.state === "done" && purge.evidence.length === 0) report("purge_not_shown");
-  if ((purge.state === "waived") !== (purge.waiver !== null)) report("purge_not_waived");
-  if ((retention.state === "kept") !== (retention.until !== null)) report("retention_undecided");
 }
 
 function checkBoundStages({ stages, bound, isWhole, report }: Bound): void {

@@ -39,19 +39,14 @@ export function inOrder<Stated>(
   return statementOrder(remover, partner).flatMap((slot) => byPlace.get(placeOf(slot)) ?? []);
 }
 
-export interface JudgedStage {
-  readonly predicate: StagePredicate;
-  readonly problems: readonly Problem[];
-  readonly conditions: readonly Evaluated[];
-  readonly isWhole: boolean;
-}
+export type JudgedStage = Readonly<ReturnType<typeof judgeStage>>;
 
 /** What is wrong with one stage statement, and what its evidence shows. @param unusable items that are reported elsewhere */
 export function judgeStage(
   { subject, predicate }: StageStatement,
   evidence: Evidence,
   unusable: ReadonlySet<string> = new Set(),
-): JudgedStage {
+) {
   const items = predicate.evidence.flatMap((digest) => evidence.get(digest) ?? []);
   const absent = predicate.evidence.filter((digest) => !evidence.has(digest));
   const conditions = evaluateStage(predicate, items);
@@ -62,7 +57,11 @@ export function judgeStage(
     const position = positionOf(predicate.stage);
     if (predicate.position !== position) report("stage_out_of_place", `position ${predicate.position}`);
     if ((predicate.previous === null) !== (position === 1)) report("chain_broken");
-    checkScope(predicate, report);
+    const { stage, kind, scope } = predicate;
+    const hasRooms = stage === "room" && !STAGES_LEFT_ALONE[kind].includes(stage);
+    if ((scope.rooms !== null) !== hasRooms) report("scope_malformed", "rooms");
+    // Nobody runs a removal without a homeserver.
+    if (!scope.parts.includes("homeserver")) report("scope_malformed", "parts");
     if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
     if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
     if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
@@ -76,14 +75,7 @@ export function judgeStage(
 }
 
 export function stageProblems(...of: Parameters<typeof judgeStage>): Problem[] {
-  return [...judgeStage(...of).problems];
-}
-
-function checkScope({ stage, kind, scope }: StagePredicate, report: Report): void {
-  const hasRooms = stage === "room" && !STAGES_LEFT_ALONE[kind].includes(stage);
-  if ((scope.rooms !== null) !== hasRooms) report("scope_malformed", "rooms");
-  // Nobody runs a removal without a homeserver.
-  if (!scope.parts.includes("homeserver")) report("scope_malformed", "parts");
+  return judgeStage(...of).problems;
 }
 
 function checkRevision({ stage, revision, render }: StagePredicate, isClosed: boolean, report: Report): void {

@@ -1,18 +1,92 @@
+// What is known of the partners: from records alone, by probes, and as an evidence pack.
+
 import { join, resolve } from "node:path";
 import { systemClock } from "../../domain/clock.ts";
 import { parseDurationMs } from "../../domain/duration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
+import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
-import { CLOSING_ORDER, PLANE_NAMES } from "../../federation/plane-order.ts";
+import { CLOSING_ORDER, PLANE_NAMES, planeLabel } from "../../federation/plane-order.ts";
 import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { probePartner } from "../lib/federation.ts";
-import { print, renderJson, renderTable, say } from "../lib/output.ts";
+import { openForCommand, planeWords, probePartner } from "../lib/federation.ts";
+import { print, renderJson, renderTable, renderTableIfAny, say, short } from "../lib/output.ts";
+
+export const statusCommand = defineCommand({
+  options: [OPTION.federation, OPTION.json],
+  help: `
+Read from records alone; no server is asked. Exit code 5: a plane is behind the head, incomplete, deferred, held or failed.`,
+  async run(_, options) {
+    const federation = await openForCommand(options.config);
+    const status = await federationStatus(federation);
+    print(options, status, () => textOf(status));
+    return exitCodeOf(status);
+  },
+});
+
+function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
+  if (refused !== null) return ExitCode.refused;
+  const current = planes.every(
+    ({ outcome, revision }) => outcome === "unmanaged" || (outcome === "in_force" && revision === head),
+  );
+  return current ? ExitCode.ok : ExitCode.incomplete;
+}
+
+function textOf({ head, accepted, refused, contained, removed, planes, drift }: FederationStatus): string {
+  const [oldest] = planes.flatMap(({ lookedAt }) => lookedAt ?? []).sort();
+  const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
+  return [
+    `head      ${short(head)}\nin force  ${short(accepted)}\n`,
+    refused === null ? "" : `REFUSED: ${refused.detail} [${refused.reason}]\nhint: ${refused.hint}\n`,
+    contained.length === 0 ? "No partner is contained.\n" : "",
+    renderTableIfAny(
+      ["CONTAINED", "SERVER", "DECLARED CLOSED"],
+      contained.map((one) => [one.name, one.serverName, one.declaredClosed.join(", ")]),
+    ),
+    renderTableIfAny(
+      ["NOT ADMITTED", "SERVER"],
+      removed.map((one) => [one.name, one.serverName]),
+    ),
+    renderTable(
+      ["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "DRIFT", "NEXT TRY"],
+      planes.map((one) => [
+        planeLabel(one.plane),
+        short(one.revision),
+        short(one.digest),
+        one.at ?? "-",
+        one.outcome === "never"
+          ? "never applied"
+          : `${one.outcome}${one.reason === null ? "" : ` (${one.reason})`}`,
+        one.outcome === "unmanaged" ? "-" : one.drift === null ? "not checked" : String(one.drift),
+        one.retryAt ?? "-",
+      ]),
+    ),
+    oldest === undefined
+      ? ""
+      : `From records; drift was looked for last at ${oldest}, or later. No server was asked now.\n`,
+    never.length === 0
+      ? ""
+      : `Never applied: ${never.join(", ")}. What is in force there was not put there by this deployment, and is not known here.\n` +
+        "hint: drawbridge reconcile --once applies all planes; contain and restore apply 5, 4, 2 and 3 alone.\n",
+    renderTableIfAny(
+      ["NOT REACHED", "PARTNER", "WHAT", "WHY", "HINT"],
+      planes.flatMap(({ plane, outOfReach }) =>
+        outOfReach.map((one) => [planeLabel(plane), one.partner, one.subject, one.reason, one.hint]),
+      ),
+    ),
+    renderTableIfAny(
+      ["DRIFT PUT RIGHT", "PLANE", "WHAT", "KIND", "KEPT TEXT"],
+      drift.map((one) => [one.at, planeLabel(one.plane), one.subject, one.kind, one.kept ?? "-"]),
+    ),
+  ]
+    .filter((section) => section !== "")
+    .join("\n");
+}
 
 export const probeCommand = defineCommand({
   arguments: [PARTNER],
