@@ -21,11 +21,11 @@ const OWN = { "": "" } as const;
 type Export<Verb extends string> = Verb extends "" ? "command" : `${CamelCase<Verb>}Command`;
 
 /** The commands of one file, which exports each as `verbCommand`. A group of several files has its summary from the first. */
-function group<Verb extends string>(
+function group<Verb extends string = "">(
   words: string,
   summary: string,
   load: () => Promise<{ readonly [One in Verb as Export<One>]: CommandModule }>,
-  verbs: Readonly<Record<Verb, string>>,
+  verbs = OWN as Readonly<Record<Verb, string>>,
 ): CommandGroup {
   const path = words.split(" ") as [string, ...string[]];
   const commands = Object.entries<string>(verbs).map(([verb, said]): CommandEntry => {
@@ -47,12 +47,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
       "accept-restored-database": "have bridges start on a database that was put back",
       ...OWN,
     }),
-    group(
-      "doctor",
-      "show what is wrong with a bridge, and a hint for each",
-      () => import("./doctor.ts"),
-      OWN,
-    ),
+    group("doctor", "show what is wrong with a bridge, and a hint for each", () => import("./doctor.ts")),
     group(
       "delegation",
       "the questions that a bridge has taken, and what each waits for",
@@ -108,7 +103,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     group("federation", "", () => import("./federation/report-abuse.ts"), {
       "report-abuse": "file a report of abuse",
     }),
-    group("reconcile", "bring every plane to what the repository says", () => import("./reconcile.ts"), OWN),
+    group("reconcile", "bring every plane to what the repository says", () => import("./reconcile.ts")),
     group(
       "offboarding",
       "the removal of one partner, signed by both organisations",
@@ -153,7 +148,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     ),
   ],
   "Servers that federation control writes files for:": [
-    group("gateway", "run the A2A gateway of one organisation", () => import("./gateway.ts"), OWN),
+    group("gateway", "run the A2A gateway of one organisation", () => import("./gateway.ts")),
     group("issuer", "run the one-machine token issuer, or make its keys", () => import("./issuer.ts"), {
       keygen: "make the issuer's signing keys",
       ...OWN,
@@ -170,7 +165,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     group("records", "keys for offboarding records", () => import("./records.ts"), {
       keygen: "make a key pair to sign offboarding records with",
     }),
-    group("verify", "verify the record of a removal, offline", () => import("./verify.ts"), OWN),
+    group("verify", "verify the record of a removal, offline", () => import("./verify.ts")),
   ],
 };
 

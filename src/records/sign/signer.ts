@@ -1,7 +1,7 @@
 // Signing a statement, with a PKCS #8 key in a file or a program that holds the key elsewhere (an HSM, a KMS).
 // Invariants: a private key is read when it signs and never kept; what a program returns is checked against the public
 // key; a signature is added to exactly the bytes that the first one is over, in the one form that records have.
-import { spawn } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import {
   createPrivateKey,
   createPublicKey,
@@ -80,7 +80,7 @@ export function commandSigner(
   return {
     keyId: publicKey.keyId,
     sign: async (data) => {
-      const signature = inOneFormFromAny(await run(command, data, timeoutMs));
+      const signature = inOneFormFromAny(run(command, data, timeoutMs));
       if (signature === undefined) throw refused(command, "what it wrote is no ECDSA P-256 signature");
       if (!publicKey.verifies(data, signature)) {
         throw refused(command, "its signature does not verify with the public key it is configured with");
@@ -96,37 +96,22 @@ function refused(command: readonly string[], why: string): DrawbridgeError {
   });
 }
 
-async function run(command: readonly string[], data: Uint8Array, timeoutMs: number): Promise<Buffer> {
+/** Blocks this process, which has nothing else to do while it signs. */
+function run(command: readonly string[], input: Uint8Array, timeout: number): Buffer {
   const [program = "", ...args] = command;
   if (program === "") throw refused(command, "no program is named");
-  return new Promise((resolve, reject) => {
-    const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
-    const chunks: Buffer[] = [];
-    let length = 0;
-    const fail = (why: string) => {
-      clearTimeout(timer);
-      child.kill("SIGKILL");
-      // A program that it has started may hold the pipe open for ever.
-      child.stdout.destroy();
-      reject(refused(command, why));
-    };
-    const timer = setTimeout(() => fail(`it has not ended within ${timeoutMs} ms`), timeoutMs);
-    child.once("error", () => fail("it cannot be started"));
-    child.stdout.on("data", (chunk: Buffer) => {
-      length += chunk.length;
-      chunks.push(chunk);
-      if (length > SIGNATURE_BYTES_MAX) fail("it wrote more than a signature");
-    });
-    child.once("close", (code, signal) => {
-      clearTimeout(timer);
-      if (code !== 0) reject(refused(command, `it ended with ${signal ?? `exit code ${code}`}`));
-      else if (length === 0) reject(refused(command, "it wrote no signature"));
-      else resolve(Buffer.concat(chunks));
-    });
-    // A program that ends without reading is reported by its exit code.
-    child.stdin.on("error", () => undefined);
-    child.stdin.end(data);
+  const { status, signal, stdout, error } = spawnSync(program, args, {
+    ...{ input, timeout, killSignal: "SIGKILL", maxBuffer: SIGNATURE_BYTES_MAX },
+    stdio: ["pipe", "pipe", "inherit"],
   });
+  const { code } = (error ?? {}) as NodeJS.ErrnoException;
+  if (code === "ETIMEDOUT") throw refused(command, `it has not ended within ${timeout} ms`);
+  if (code === "ENOBUFS") throw refused(command, "it wrote more than a signature");
+  // A program that ends without reading is reported by its exit code.
+  if (status === null && signal === null) throw refused(command, "it cannot be started");
+  if (status !== 0) throw refused(command, `it ended with ${signal ?? `exit code ${status}`}`);
+  if (stdout.length === 0) throw refused(command, "it wrote no signature");
+  return stdout;
 }
 
 /** The envelope with the signer's signature besides; the same envelope if it has signed already. */
