@@ -20,7 +20,8 @@ export interface BridgeOptions {
 export type BridgeContext = ReturnType<typeof openContext>;
 
 /** @throws DrawbridgeError when a secret or the agents' file cannot be read */
-export function openContext({ config, log }: BridgeOptions) {
+export function openContext(options: BridgeOptions) {
+  const { config, log } = options;
   const secrets = readSecrets(config);
   const metrics = createMetrics();
   const agents = watchAgentsFile({
@@ -30,7 +31,7 @@ export function openContext({ config, log }: BridgeOptions) {
     log,
     onRejected: () => metrics.agentsFileRejected.inc(),
   });
-  return { secrets, metrics, agents, database: openDatabase(config, log) };
+  return { ...options, secrets, metrics, agents, database: openDatabase(config, log) };
 }
 
 /** @throws DrawbridgeError `secret_unavailable` */

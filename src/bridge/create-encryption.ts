@@ -4,7 +4,7 @@
 import type { EventId, GhostMxid } from "../domain/identifiers.ts";
 import { readSecret } from "../runtime/secrets.ts";
 import { serversAllowed } from "./agents/sender-policy.ts";
-import type { BridgeContext, BridgeOptions } from "./context.ts";
+import type { BridgeContext } from "./context.ts";
 import { deviceReadiness } from "./crypto/device-checks.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
 import { Machines } from "./crypto/machines.ts";
@@ -23,9 +23,7 @@ import type { Homeserver } from "./matrix/homeserver.ts";
 import type { EncryptEvent } from "./matrix/send-once.ts";
 import { deviceMetrics, recordDevices } from "./metrics.ts";
 
-export interface EncryptionOptions
-  extends Pick<BridgeOptions, "config" | "clock" | "random" | "log">,
-    Pick<BridgeContext, "agents" | "database" | "metrics"> {
+export interface EncryptionOptions extends Omit<BridgeContext, "secrets" | "stop"> {
   readonly ledger: Ledger;
   readonly homeserver: Homeserver;
   readonly ghosts: Ghosts;

@@ -13,24 +13,22 @@ import { type BridgeServices, createServices } from "./services.ts";
 
 /** Runs the bridge until `stop` aborts, and drains it. @throws DrawbridgeError when it cannot start */
 export async function runBridge(options: BridgeOptions): Promise<void> {
-  const { clock, log, stop } = options;
   const context = openContext(options);
-  const { database } = context;
+  const { clock, database, log, stop } = context;
   try {
     await migrateWhenReachable(database.pool, clock, log, stop).catch((error: unknown) => {
       if (!stop.aborted) throw error;
     });
-    if (!stop.aborted) await serve(options, context);
+    if (!stop.aborted) await serve(context);
   } finally {
     await database.close();
   }
   log.info({ event: "stopped" }, "the bridge has ended");
 }
 
-async function serve(options: BridgeOptions, context: BridgeContext): Promise<void> {
-  const { config, clock, log, stop } = options;
-  const { agents, database, metrics } = context;
-  const services = createServices(options, context);
+async function serve(context: BridgeContext): Promise<void> {
+  const { config, clock, log, stop, agents, database, metrics } = context;
+  const services = createServices(context);
   const { ownership, homeserver, encryption, intake, audit, closeDelegations, workers, restoreGuard } =
     services;
   let homeserverChecks = UNCHECKED;
@@ -50,19 +48,19 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
     agentsDigest: () => agents.digest(),
   });
 
-  await listen(observe, "observe", options);
+  await listen(observe, "observe", context);
   const check = async () => {
-    homeserverChecks = await checkHomeserver(options, context, services);
+    homeserverChecks = await checkHomeserver(context, services);
     return homeserverChecks;
   };
   let selfChecked: Promise<void> | undefined;
   try {
     const selfCheckOnce = () => {
-      selfChecked ??= untilWell(check, options);
+      selfChecked ??= untilWell(check, context);
     };
     // While the homeserver does not answer, the self-check says why.
     await restoreGuard.check(stop, selfCheckOnce);
-    if (!stop.aborted) await listen(intake, "listen", options);
+    if (!stop.aborted) await listen(intake, "listen", context);
     if (!stop.aborted) {
       await ownership.start(stop);
       encryption?.start();
@@ -92,8 +90,7 @@ async function serve(options: BridgeOptions, context: BridgeContext): Promise<vo
 
 /** The self-check, as a ghost whose device is not stopped: a stopped one says nothing about the others. */
 async function checkHomeserver(
-  { config }: BridgeOptions,
-  { agents }: BridgeContext,
+  { config, agents }: BridgeContext,
   { homeserver, ghosts, ledger }: BridgeServices,
 ) {
   const recorded = await ledger.ghosts.recordedDevices();

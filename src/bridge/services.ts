@@ -7,7 +7,7 @@ import { createCardRefresh } from "./agents/refresh-cards.ts";
 import { createCardTrustGate } from "./agents/trust.ts";
 import { createAuditExporter } from "./audit/exporter.ts";
 import { type Catchup, createCatchup } from "./catchup/catchup.ts";
-import type { BridgeContext, BridgeOptions } from "./context.ts";
+import type { BridgeContext } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
 import { createDelegationWorker } from "./delegation/create-worker.ts";
@@ -35,7 +35,6 @@ import {
   delegationMetrics,
   intakeEnvelopeMetrics,
   intakeMetrics,
-  type Metrics,
   waitingGauges,
 } from "./metrics.ts";
 import { createNoticeQueue } from "./notices/send-notices.ts";
@@ -48,9 +47,8 @@ const RETENTION_INTERVAL_MS = 10 * 60 * 1_000;
 
 export type BridgeServices = ReturnType<typeof createServices>;
 
-export function createServices(options: BridgeOptions, context: BridgeContext) {
-  const { config, clock, log } = options;
-  const { agents, database, metrics } = context;
+export function createServices(context: BridgeContext) {
+  const { config, clock, log, random, agents, database, metrics } = context;
   const wakeups = new Wakeups(clock);
   const ownership: Ownership = new Ownership({
     open: (onNotified) => openProcessConnection(database.url, onNotified),
@@ -70,16 +68,12 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
     log,
   });
   wakeups.tell = (message) => ownership.notify(message);
-  const base = createBase(options, context, ownership);
+  const base = createBase(context, ownership);
   const { ledger, homeserver, ghosts } = base;
   const observe = intakeEnvelopeMetrics(metrics, { derived: wakeups.admitted, expired: wakeups.unanswered });
   const encryption = createEncryption({
-    ...options,
     ...base,
-    agents,
-    database,
-    metrics,
-    observe,
+    ...{ config, clock, log, random, agents, database, metrics, observe },
     owns: (ghost) => ownership.owns(ghost),
     onReady: () => wakeups.all(),
   });
@@ -126,7 +120,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
   const onLeft = async (ghost: GhostMxid, room: RoomId) => encryption?.devices.forgetRoom(ghost, room);
   const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft });
   const { worker: delegations, close: closeDelegations } = createDelegationWorker({
-    ...options,
+    ...{ config, clock, log, random },
     ledger: ledger.delegations,
     rooms: ledger.memberships,
     directory: agents,
@@ -137,11 +131,9 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
-  const { intake, catchup } = createIntake(options, context, {
-    ...base,
-    ...{ encryption, wakeups, ownership, delegations },
-  });
-  const retention = createRetentionLoop(ledger, options, ownership, metrics);
+  const parts = { ...base, encryption, wakeups, ownership, delegations };
+  const { intake, catchup } = createIntake(context, parts);
+  const retention = createRetentionLoop(context, parts);
 
   const restoreGuard = createRestoreGuard({
     marker: ledger.marker,
@@ -174,8 +166,7 @@ export function createServices(options: BridgeOptions, context: BridgeContext) {
 }
 
 function createBase(
-  { config, clock, log, random }: BridgeOptions,
-  { agents, database, metrics, secrets }: BridgeContext,
+  { config, clock, log, random, agents, database, metrics, secrets }: BridgeContext,
   ownership: Ownership,
 ) {
   const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
@@ -222,16 +213,15 @@ function claimedBy<Request extends ClaimRequest, Row, Rest>(
   return { ...rows, claim };
 }
 
-function createIntake(
-  { config, clock, log, stop }: BridgeOptions,
-  { agents, metrics, secrets }: BridgeContext,
-  parts: ReturnType<typeof createBase> & {
-    readonly encryption: Encryption | undefined;
-    readonly wakeups: Wakeups;
-    readonly ownership: Ownership;
-    readonly delegations: DelegationWorker;
-  },
-) {
+type Parts = ReturnType<typeof createBase> & {
+  readonly encryption: Encryption | undefined;
+  readonly wakeups: Wakeups;
+  readonly ownership: Ownership;
+  readonly delegations: DelegationWorker;
+};
+
+function createIntake(context: BridgeContext, parts: Parts) {
+  const { config, clock, log, stop, agents, metrics, secrets } = context;
   const { ledger, ghosts, namespace, encryption, wakeups, ownership, delegations } = parts;
   const { limits } = config;
   const observe = intakeMetrics(metrics);
@@ -294,12 +284,7 @@ function createIntake(
   return { intake, catchup };
 }
 
-function createRetentionLoop(
-  ledger: Ledger,
-  { clock, config }: BridgeOptions,
-  ownership: Ownership,
-  metrics: Metrics,
-): WorkLoop {
+function createRetentionLoop({ clock, config, metrics }: BridgeContext, { ledger, ownership }: Parts) {
   return new WorkLoop({
     clock,
     round: async (signal) => {

@@ -262,7 +262,7 @@ async function admitAndClaim(
   const [claimed] = await ADMIT_AND_CLAIM.entities(on, [
     ...[job.room, toTime(receivedAt), holder, toTime(leaseUntil), job.seq],
     ...[job.event, job.ghost, job.agent, job.targetFingerprint, job.sender, job.originServerTs],
-    ...[job.threadRoot ?? null, ingress, seal(keys, job), job.agentTurn, job.contextId ?? null],
+    ...[job.threadRoot, ingress, seal(keys, job), job.agentTurn, job.contextId],
   ]);
   return claimed && toClaimed(claimed, holder, keys);
 }

@@ -149,7 +149,7 @@ function noticeValues(
   // Missing keys concern the whole room; an untrusted device concerns the sender of this event.
   const source = kind === "keys_missing" ? undefined : event;
   const bound = noticeBound({ kind, room, ghost, source }, "intake", now, intervalMs);
-  return [bound.marker, kind, ghost, source ?? null, reason ?? null, bound.transactionId, bound.since];
+  return [bound.marker, kind, ghost, source, reason, bound.transactionId, bound.since];
 }
 
 /** Ends intake envelopes, whoever holds them. Returns how many there were. Only under the rooms' locks. */

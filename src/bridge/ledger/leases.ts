@@ -238,7 +238,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       const { share, ghosts = [] } = request;
       const kept = share === undefined || ghosts.length === 0 ? 0 : Math.floor(share.most * KEPT);
       const shares = new Shares(share && { ...share, kept });
-      const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts ?? null];
+      const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts];
       let leftOut: readonly AgentId[] = [];
       let leftOutInPlain: readonly AgentId[] = [];
       const claimDue = (most: number) => CLAIM_DUE.entities(pool, [holder, most, ...times, leftOutInPlain]);

@@ -151,7 +151,7 @@ export const claimValues = ({ limit, now, leaseUntil, holder = "", ghosts }: Cla
   toTime(now),
   toTime(leaseUntil),
   holder,
-  ghosts ?? null,
+  ghosts,
 ];
 
 /** Whether a claimant with these ghosts, a parameter such as `$5`, can send as `ghost` into `room`. */
