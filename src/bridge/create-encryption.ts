@@ -15,7 +15,7 @@ import {
 } from "./crypto/wait-for-keys.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
-import { createRecentEvents } from "./intake/recent-events.ts";
+import { createRecentEvents } from "./intake/open-encrypted.ts";
 import { ContentKeys } from "./ledger/content-keys.ts";
 import type { Ledger } from "./ledger/ledger.ts";
 import type { Ghosts } from "./matrix/ghosts.ts";

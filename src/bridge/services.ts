@@ -10,8 +10,7 @@ import { type Catchup, createCatchup } from "./catchup/catchup.ts";
 import type { BridgeContext } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
-import { createDelegationWorker } from "./delegation/create-worker.ts";
-import type { DelegationWorker } from "./delegation/worker.ts";
+import { createDelegationWorker, type DelegationWorker } from "./delegation/worker.ts";
 import { createRestoreGuard } from "./health/restore-guard.ts";
 import { redactedIn } from "./intake/cancellations.ts";
 import {

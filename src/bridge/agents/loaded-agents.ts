@@ -46,8 +46,7 @@ type Agents = Omit<AgentsSnapshot, "revision">;
 export type WatchedAgentDirectory = ReturnType<typeof watchAgentsFile>;
 
 /** @throws ConfigError or DrawbridgeError `config_unreadable` when the file cannot be used at the start */
-export function watchAgentsFile(options: WatchedDirectoryOptions) {
-  const { file, serverName, ghostPrefix, log, onRejected } = options;
+export function watchAgentsFile({ file, serverName, ghostPrefix, log, onRejected }: WatchedDirectoryOptions) {
   const watched = new ReloadedFile<Agents>({ file, parse, onLoaded, onRefused });
   let snapshot: AgentsSnapshot = { ...watched.inForce.value, revision: 1 };
 

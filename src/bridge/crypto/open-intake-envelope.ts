@@ -3,9 +3,8 @@
 // missing; nothing is written here, and nothing of the event outlives the attempt.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
-import { eventFingerprint } from "../intake/open-encrypted.ts";
+import { eventFingerprint, type RecentEvents } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
-import type { RecentEvents } from "../intake/recent-events.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelopes.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { Outcome } from "../matrix/request-result.ts";

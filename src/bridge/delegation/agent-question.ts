@@ -121,7 +121,7 @@ async function look(running: RunningDelegation, taskId: string, until: number): 
 
 /** Releases the delegation; an answer makes it due at once. */
 function wait(wakeAt: number): DelegationVerdict {
-  return { kind: "defer", wakeAt, reason: "input_open", undelivered: false };
+  return { kind: "defer", wakeAt, reason: "input_open" };
 }
 
 /** One line that says something. */
@@ -141,10 +141,7 @@ const Options = z.object({ options: z.array(Option).min(1).max(10) });
 /** The keys of options that bring none: keycaps, which people can react with. */
 const keycap = (index: number) => (index === 9 ? "🔟" : `${index + 1}\u{fe0f}\u{20e3}`);
 
-/**
- * Takes the options out of a question's parts: a data part with a list `options`, of texts or of objects with `label` and, if
- * it wants, `key` or `id`. What is not such a list stays a part of the question.
- */
+/** Takes out a data part with a list `options`, of texts or of objects with `label` and, if it wants, `key` or `id`. */
 export function optionsOf(parts: readonly ContentPart[]): {
   readonly options: readonly QuestionOption[];
   readonly rest: readonly ContentPart[];

@@ -47,10 +47,7 @@ function bytesOf(part: ContentPart): number {
   return part.content.length + Buffer.byteLength(part.name) + Buffer.byteLength(part.mediaType);
 }
 
-/**
- * The answer that parts beside each other make, such as a message's. It may be empty.
- * @throws A2aFailure `too_large`
- */
+/** The answer that parts beside each other make, such as a message's. @throws A2aFailure `too_large` */
 export function answerOf(parts: readonly ContentPart[], bytesMax: number): Answer {
   if (parts.reduce((sum, part) => sum + bytesOf(part), 0) > bytesMax) throw new A2aFailure("too_large");
   return { text: textOf(parts), mediaType: commonMediaType(parts), files: filesIn(parts) };
@@ -85,10 +82,8 @@ export class AnswerAssembly {
   }
 
   /**
-   * Takes an update in.
+   * Returns the phase of the task, as far as the update says. @throws A2aFailure `too_large`
    * @param streams the agent streams, so a whole task's text parts are the chunks it has appended
-   * @returns the phase of the task, as far as the update says
-   * @throws A2aFailure `too_large`
    */
   take(update: TaskUpdate, streams: boolean): Phase {
     if (update.kind === "artifact") {
@@ -104,10 +99,7 @@ export class AnswerAssembly {
     return update.phase;
   }
 
-  /**
-   * The answer: the artifacts, else what the agent said with its last status. It may be empty.
-   * @throws A2aFailure `too_large`
-   */
+  /** The artifacts, else what the agent said with its last status; it may be empty. @throws A2aFailure `too_large` */
   answer(): Answer {
     const artifacts = [...this.#artifacts.values()].map(({ parts }) => parts);
     const texts = artifacts.map(textOf).filter((text) => text.trim() !== "");

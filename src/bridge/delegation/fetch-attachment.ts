@@ -55,7 +55,6 @@ export function refusalOf(
   return content.length > bytes ? "attachment_too_large" : undefined;
 }
 
-/** The types that both the configuration and the card allow. */
 function acceptedTypes({ target, card }: ClearedTarget): readonly string[] {
   const modes = inputModes(card);
   return (target.entry.attachments?.types ?? []).filter(

@@ -17,14 +17,11 @@ import { recordAndSend } from "./send-reply.ts";
 const RECHECK_MS = 5_000;
 /** After so long without an event the task is polled: the stream's connection may be dead. */
 const SILENCE_MS = 30_000;
-/** Streams opened for one task; after that it is polled. */
 const STREAM_TRIES = 3;
-/** The least time between two reports that are kept. */
 const REPORT_MS = 2_000;
 const REPORT_LENGTH_MAX = 2_000;
 /** An agent that breaks the rules of A2A in so many polls in a row is given up. An outage counts for nothing. */
 export const FAULTS_MAX = 5;
-/** The least wait for a card that cannot be fetched. */
 const UNKNOWN_WAIT_MS_MIN = 500;
 const POLL_MS_MIN = 500;
 
@@ -82,9 +79,9 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
 
   /** Releases the delegation until its next poll, which is not later than its deadline. */
   const later = (ms: number, hasProgressed: boolean): DelegationVerdict => {
-    const noted = { hasProgressed, streamsOpened, faults: hasProgressed ? 0 : faults };
+    const followed = { hasProgressed, streamsOpened, faults: hasProgressed ? 0 : faults };
     const wakeAt = Math.min(running.now + ms, deadline);
-    return { kind: "defer", wakeAt, reason: "task_open", undelivered: false, followed: noted };
+    return { kind: "defer", wakeAt, reason: "task_open", note: { followed } };
   };
 
   /** Keeps what the agent says about its work. What comes faster than it is shown is left out. */

@@ -65,10 +65,7 @@ export function createLeaseKeeper(
       };
     },
 
-    /**
-     * Where a lease ran out while the process was stopped or the ledger away, renews all: a claim would give the work in
-     * progress to this process a second time. @throws what the ledger throws
-     */
+    /** Where a lease ran out, renews all: a claim would give their work to this process again. @throws what the ledger throws */
     async renewExpired(): Promise<void> {
       if ([...all.values()].some(({ until }) => until <= clock.now())) await renew();
     },

@@ -84,9 +84,7 @@ export type DelegationVerdict =
       readonly kind: "defer";
       readonly wakeAt: number;
       readonly reason: DeferReason;
-      /** The agent surely has nothing of this delegation. */
-      readonly undelivered: boolean;
-      readonly followed?: DeferNote["followed"];
+      readonly note?: DeferNote;
     };
 
 export const finish = (outcome: DelegationOutcome): DelegationVerdict => ({ kind: "finish", outcome });

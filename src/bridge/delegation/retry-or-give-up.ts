@@ -15,18 +15,14 @@ const TRIES_MIN = 6;
 /** The longest wait that an agent or its issuer may ask for, before a question is sent again or its task is read again. */
 export const ASKED_WAIT_MS_MAX = 5 * 60_000;
 
-/**
- * When the question must have been accepted, milliseconds since the Unix epoch. The time begins with the first try, so
- * that what waited behind another question, or while the bridge was down, is tried.
- */
+/** In epoch milliseconds. The time begins with the first try: what waited behind a question, or for the bridge, is tried. */
 export function dispatchDeadline(running: RunningDelegation): number {
   return running.claimed.triedAt + running.deps.limits.dispatchDeadline;
 }
 
 /**
- * @param undelivered the agent surely has nothing of the question
- * @param askedMs the least wait that somebody asked for; beyond five minutes it is cut, and one that ends
- *   after the deadline gives an undelivered question up at once
+ * @param undelivered the agent surely has nothing of the question. @param askedMs the least wait that somebody asked for, cut
+ *   at five minutes; one that ends after the deadline gives an undelivered question up at once
  */
 export function retryOrGiveUp(
   running: RunningDelegation,
@@ -41,7 +37,8 @@ export function retryOrGiveUp(
   if (undelivered && now + Math.max(backoffMs, askedMs) >= deadline) return finish(givenUp(reason));
   if (isLate && running.claimed.attempts >= TRIES_MIN) return finish(failed("dispatch", "outcome_unknown"));
   const wakeAt = now + Math.max(backoffMs, Math.min(askedMs, ASKED_WAIT_MS_MAX));
-  return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, undelivered };
+  const note = { undelivered, reason };
+  return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, note };
 }
 
 export function givenUp(reason: TerminalReason): DelegationOutcome {
@@ -51,7 +48,6 @@ export function givenUp(reason: TerminalReason): DelegationOutcome {
 /** What is known of a request that a crash or a broken connection left unanswered. */
 export type Earlier =
   | { readonly kind: "task"; readonly task: TaskView }
-  /** The agent has no task of ours. */
   | { readonly kind: "absent" }
   /** The agent may have a task of ours, and recognises the repetition by its messageId. */
   | { readonly kind: "repeat" }

@@ -2,10 +2,8 @@
 // a running delegation never ends without a trace (it finishes, defers, is released, or has lost its lease); a lost lease ends
 // it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
 import { errorName, isLeaseLost } from "../../domain/errors.ts";
-import type { TerminalReason } from "../ledger/states.ts";
 import { awaitInput } from "./agent-question.ts";
 import { cancelTask } from "./cancel-task.ts";
-import type { DeferReason } from "./dependencies.ts";
 import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow-task.ts";
 import { canceled, type DelegationVerdict, finish } from "./outcomes.ts";
@@ -58,11 +56,6 @@ async function cancel(running: RunningDelegation): Promise<DelegationVerdict> {
   return finish(canceled(running.stage));
 }
 
-/** Whether a reason to wait says nothing about why the agent has not accepted. */
-function isPause(reason: DeferReason): reason is Exclude<DeferReason, TerminalReason> {
-  return ["flow_failed", "task_open", "input_open", "reply_retry"].includes(reason);
-}
-
 async function settle(running: RunningDelegation, verdict: DelegationVerdict): Promise<void> {
   const { ledger, metrics, traces, log } = running.deps;
   const { lease } = running.claimed;
@@ -75,10 +68,8 @@ async function settle(running: RunningDelegation, verdict: DelegationVerdict): P
     log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });
     return;
   }
-  const { wakeAt, reason, undelivered, followed } = verdict;
-  const note = isPause(reason) ? followed && { followed } : { undelivered, reason };
-  await running.persist(() => ledger.defer(lease, wakeAt, note));
-  metrics.deferred(reason);
+  await running.persist(() => ledger.defer(lease, verdict.wakeAt, verdict.note));
+  metrics.deferred(verdict.reason);
 }
 
 async function stopped(running: RunningDelegation, error: unknown): Promise<RunEnd> {

@@ -19,7 +19,6 @@ const NAMING_MS_MAX = 10_000;
 /** SQLSTATE classes that no repetition repairs: data, integrity, syntax or access. */
 const LASTING = /^(22|23|42)[0-9A-Z]{3}$/;
 
-/** Why the work on a delegation is stopped from outside. */
 type Interruption = "lost" | "drain" | "canceled";
 
 /** What a running delegation needs of the worker that runs it. */
@@ -153,9 +152,8 @@ export class RunningDelegation {
   }
 
   /**
-   * Sends an event of the answer or of a question from the agent; a cancellation waits until it was tried.
+   * Sends an event of an answer or a question; a cancellation waits until it was tried. @throws DrawbridgeError `lease_lost`
    * @param isFurther whether another one was sent before: meanwhile another process may have taken the delegation over
-   * @throws DrawbridgeError `lease_lost`
    */
   async send(event: PendingSend, isFurther: boolean): Promise<SendResult> {
     if (isFurther && !this.isFresh) {

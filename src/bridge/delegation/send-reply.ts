@@ -79,7 +79,7 @@ export async function sendUnsent(
     if (result.kind === "retry") {
       if (running.now >= deadline) return tooLate;
       const wakeAt = running.now + Math.max(result.afterMs, running.backoff());
-      return { kind: "defer", wakeAt, reason: "reply_retry", undelivered: false };
+      return { kind: "defer", wakeAt, reason: "reply_retry" };
     }
     if (result.kind === "refused") return finish(cancellation ?? outcomeOfRefusal(result.reason));
     if (index === sends.length - 1) {

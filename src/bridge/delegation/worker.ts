@@ -1,14 +1,24 @@
 // Claims delegations that are due and runs each by itself. Invariants: never more flows than `limits.concurrency`, of one
 // agent than its share of them, and no more than half of either on streams, or of an agent's share on downloads, because both
 // last; leases are renewed meanwhile; a drain finishes each, gives it back, or leaves it to its lease.
+import { dirname, resolve } from "node:path";
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
+import type { BridgeConfig } from "../config.ts";
 import type { ClaimSlot } from "../ledger/admission-types.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import { createDownloader, createUploader } from "../matrix/files.ts";
+import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
+import { textsBy } from "../texts/language-of-room.ts";
+import { createAgentHttp } from "./a2a/http-exchange.ts";
+import { createTokenSource } from "./a2a/token-cache.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { createLeaseKeeper, type LeaseKeeper } from "./lease-keeper.ts";
 import { run } from "./run-delegation.ts";
 import { type DelegationHost, RunningDelegation } from "./running-delegation.ts";
+import { createTraces } from "./traces.ts";
+import { createTyping } from "./typing.ts";
 
 /** What a drain may take beyond `limits.drain`, for what it has interrupted to be given back. */
 const DRAIN_GRACE_MS = 2_000;
@@ -28,7 +38,6 @@ export class DelegationWorker implements DelegationHost {
   /** The agents of questions that are being admitted and claimed. */
   readonly #reserved = new Set<{ readonly agent: AgentId }>();
   #claimedAt = Number.NEGATIVE_INFINITY;
-  /** Of {@link DelegationHost}. */
   upSince = Number.NEGATIVE_INFINITY;
 
   constructor(deps: DelegationDependencies) {
@@ -84,9 +93,8 @@ export class DelegationWorker implements DelegationHost {
   }
 
   /**
-   * Stops claiming, lets running work come to an end within the drain time, and gives back the rest.
-   * A task that is only polled is given back at once: whoever follows it next loses nothing. Takes two
-   * seconds longer than `limits.drain` at most.
+   * Lets running work come to an end within `limits.drain`, and gives back the rest within two seconds more. A task that is
+   * only polled is given back at once: whoever follows it next loses nothing.
    */
   async drain(): Promise<void> {
     const { clock, limits } = this.#deps;
@@ -173,4 +181,50 @@ export class DelegationWorker implements DelegationHost {
       .release(leases, this.#deps.clock.now())
       .catch(() => this.#deps.log.warn({ event: "leases_not_given_back", leases: leases.length }));
   }
+}
+
+type Given = "ledger" | "directory" | "trust" | "mayClaim" | "metrics" | "clock" | "random" | "log";
+
+export function createDelegationWorker(
+  options: Pick<DelegationDependencies, Given> & {
+    readonly config: BridgeConfig;
+    readonly sending: SenderDependencies;
+    readonly rooms: Pick<Ledger["memberships"], "isRoomEncrypted">;
+  },
+) {
+  const { config, sending, rooms, ...given } = options;
+  const { clock, random, metrics, ledger } = given;
+  const http = createAgentHttp();
+  const traces = config.traces && createTraces(config.traces.url, config.homeserver.serverName, random);
+  const worker = new DelegationWorker({
+    ...given,
+    http,
+    traces,
+    tokens: createTokenSource({
+      clock,
+      baseDirectory: dirname(resolve(config.directory, config.agentsFile)),
+      observe: (outcome) => metrics.tokenRequest(outcome),
+    }),
+    sender: createEventSender({ ...sending, ledger }),
+    download: createDownloader(sending),
+    upload: createUploader({ ...sending, random, ledger: rooms }),
+    typing: createTyping(clock, (room, ghost, timeoutMs) =>
+      sending.ghosts
+        .acting(ghost, (actor) => sending.homeserver.typing(actor, room, timeoutMs))
+        .catch(() => undefined),
+    ),
+    textsOf: textsBy(config.language),
+    // A reaction is not encrypted.
+    takesReactions: async (room) =>
+      config.encryption.senderDevices === "allow_all" || !(await rooms.isRoomEncrypted(room)),
+    limits: config.limits,
+    holder: `${process.pid}-${random.bytes(8).toString("hex")}`,
+  });
+  return {
+    worker,
+    /** Ends the connections to agents and exports the last traces; to be called when the worker has drained. */
+    close: async () => {
+      await Promise.all([http.close(), traces?.close()]);
+    },
+  };
 }

@@ -1,7 +1,7 @@
 // What a message goes on with: an exchange in which nobody paused, a conversation, or an agent's question. Pure. Invariants:
 // only a reply to the agent's ghost, or a message in that thread, goes on, and only one of the same person in the same room
 // with the agent as it was pinned; each question is answered once; an answer to a question that has ended asks nothing new.
-import type { GhostMxid } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { NewAnswer, OpenQuestion, RecentAnswer, Subject } from "../ledger/admission-types.ts";
 import { promptOf } from "./question-text.ts";
@@ -55,18 +55,16 @@ export function answerIn(
   answered: readonly NewAnswer[],
   nameOf: (ghost: GhostMxid) => string | undefined,
 ): NewAnswer | undefined {
-  const { inReplyTo, threadRoot, sender } = message;
+  const { inReplyTo, threadRoot } = message;
   const own = answerable(message, open, answered);
-  const replied = inReplyTo === undefined ? undefined : own.find(({ said }) => said.includes(inReplyTo));
-  const inThread =
-    threadRoot === undefined
-      ? undefined
-      : own.findLast(
-          (question) =>
-            [question.threadRoot, question.source, ...question.said].includes(threadRoot) &&
-            message.mentions.every((user) => user === question.ghost || user === sender),
-        );
-  const question = replied ?? inThread;
+  const isIn = (events: readonly unknown[], event: EventId | undefined) =>
+    event !== undefined && events.includes(event);
+  const question =
+    own.find(({ said }) => isIn(said, inReplyTo)) ??
+    own.findLast(
+      ({ ghost, threadRoot: root, source, said }) =>
+        isIn([root, source, ...said], threadRoot) && mentionsNobodyBut(ghost, message),
+    );
   if (question === undefined) return undefined;
   const text = promptOf(message, question.ghost, nameOf(question.ghost));
   return {
@@ -74,6 +72,9 @@ export function answerIn(
     attachment: message.attachment,
   };
 }
+
+const mentionsNobodyBut = (ghost: GhostMxid, { mentions, sender }: MessageEvent) =>
+  mentions.every((user) => user === ghost || user === sender);
 
 function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text: string): NewAnswer {
   const { delegation, source, ghost, room, threadRoot } = question;
@@ -83,7 +84,7 @@ function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text
 
 /** What a message answers too late: by a reply to the agent's question, or in its thread before the wait ended. */
 export function endedQuestion(message: MessageEvent, subjects: readonly Subject[]): Subject | undefined {
-  const { inReplyTo, threadRoot, sender, originServerTs } = message;
+  const { inReplyTo, threadRoot, originServerTs } = message;
   const own = ownIn(message, subjects).filter(
     ({ endedBy }) => endedBy !== undefined && endedBy !== "answered",
   );
@@ -94,7 +95,7 @@ export function endedQuestion(message: MessageEvent, subjects: readonly Subject[
         event === threadRoot &&
         endedBy === "input_wait_elapsed" &&
         originServerTs <= endedAt &&
-        message.mentions.every((user) => user === ghost || user === sender),
+        mentionsNobodyBut(ghost, message),
     )
   );
 }

@@ -22,22 +22,24 @@ import {
   roomStateOf,
 } from "./interpret-messages.ts";
 import type { Namespace } from "./namespace.ts";
-import { type Decryptor, ghostsOf, type OpenedEvents, openEncrypted } from "./open-encrypted.ts";
+import {
+  type Decryptor,
+  ghostsOf,
+  type OpenedEvents,
+  openEncrypted,
+  type RecentEvents,
+} from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
-import type { RecentEvents } from "./recent-events.ts";
 import { readDevicePart } from "./transaction-extensions.ts";
-
-/** The ghosts' devices, as far as intake needs them. */
-export interface IntakeDevices extends Decryptor {
-  receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<unknown>;
-  owns(ghost: GhostMxid): boolean;
-  /** The devices of all ghosts, whichever process owns their machines. */
-  known(): ReadonlyMap<GhostMxid, string>;
-}
 
 /** What ghosts' devices add to intake, unless `encryption.mode` is `refuse`. */
 export interface EncryptedIntake {
-  readonly devices: IntakeDevices;
+  readonly devices: Decryptor & {
+    receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<unknown>;
+    owns(ghost: GhostMxid): boolean;
+    /** The devices of all ghosts, whichever process owns their machines. */
+    known(): ReadonlyMap<GhostMxid, string>;
+  };
   /** Whether encrypted events are opened, or wait for their keys (`encryption.mode: on`). */
   readonly takesPart: boolean;
   readonly plainInEncrypted: boolean;
@@ -65,16 +67,11 @@ export interface HandledTransaction extends Admitted {
   readonly opened: number;
 }
 
-export interface TransactionExtras {
-  readonly extensions?: UnknownObject;
-  /** Of events that a catchup found: the order of their rooms. A catchup does not wait for `ready`. */
-  readonly recovered?: RoomOrder;
-}
-
+/** @param extras `recovered`: of events that a catchup found, which does not wait for `ready`, the order of their rooms */
 export type TransactionHandler = (
   transactionId: string,
   events: readonly unknown[],
-  extras?: TransactionExtras,
+  extras?: { readonly extensions?: UnknownObject; readonly recovered?: RoomOrder },
 ) => Promise<HandledTransaction>;
 
 const READY_MS_MAX = 5_000;

@@ -54,22 +54,20 @@ export function roomStateOf(
   namespace: Namespace,
   targets: ReadonlyMap<GhostMxid, unknown>,
 ): RoomStateEvent[] {
-  return events.flatMap((event): RoomStateEvent[] => {
+  return events.flatMap((event): RoomStateEvent | RoomStateEvent[] => {
     const { room } = event;
-    if (event.type === "encryption") return [{ kind: "encryption", room }];
+    if (event.type === "encryption") return { kind: "encryption", room };
     if (event.type !== "membership" || event.membership === "knock") return [];
     const { user, membership, sender, direct, originServerTs } = event;
     if (!namespace.isGhost(user)) {
       if (namespace.isOwn(user) || membership === "invite") return [];
-      return [{ kind: "member", room, user, joined: membership === "join" }];
+      return { kind: "member", room, user, joined: membership === "join" };
     }
-    return [
-      {
-        ...{ kind: "ghost", room, ghost: user, direct, originServerTs, hasAgent: targets.has(user) },
-        membership: membership === "ban" ? "leave" : membership,
-        inviter: membership === "invite" ? sender : undefined,
-      },
-    ];
+    return {
+      ...{ kind: "ghost", room, ghost: user, direct, originServerTs, hasAgent: targets.has(user) },
+      membership: membership === "ban" ? "leave" : membership,
+      inviter: membership === "invite" ? sender : undefined,
+    };
   });
 }
 

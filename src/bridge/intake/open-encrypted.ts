@@ -1,10 +1,11 @@
 // Encrypted events of a transaction, tried at once: what opens goes on as the message it held, what does not waits for its
 // key. Invariants: nothing here throws and nothing here is stored; the tries of one transaction end within the budget; only
 // events of rooms with a ghost, by senders who may ask one of them, are tried or waited for: nobody else can hold up a room.
+import { LRUCache } from "lru-cache";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
-import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { Json, UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
@@ -40,15 +41,7 @@ export interface WaitingEvent extends EncryptedEvent {
   readonly isUntried?: boolean;
 }
 
-export interface OpenedEvents {
-  readonly messages: readonly MessageEvent[];
-  readonly malformed: readonly MalformedEvent[];
-  /** To be tried again: their key is missing, their sender's device is not trusted yet, or their question waits. */
-  readonly waiting: readonly WaitingEvent[];
-  readonly opened: number;
-  /** Their rooms: keys are not missing there any more. */
-  readonly decryptedIn: readonly RoomId[];
-}
+export type OpenedEvents = Awaited<ReturnType<typeof openEncrypted>>;
 
 /** The ghosts of a room as recorded, with what the transaction itself says of them. */
 export function ghostsOf(
@@ -75,7 +68,7 @@ export async function openEncrypted(
     readonly targets: ReadonlyMap<GhostMxid, AgentTarget>;
     readonly clock: Clock;
   },
-): Promise<OpenedEvents> {
+) {
   const { devices, clock, targets } = context;
   const deadline = clock.now() + BUDGET_MS;
   const decrypt = async (ghosts: readonly GhostMxid[], event: EncryptedEvent) => {
@@ -84,6 +77,7 @@ export async function openEncrypted(
   };
   const messages: MessageEvent[] = [];
   const malformed: MalformedEvent[] = [];
+  /** To be tried again: their key is missing, their sender's device is not trusted yet, or their question waits. */
   const waiting: WaitingEvent[] = [];
   const rooms: RoomId[] = [];
   const tried = events
@@ -116,6 +110,29 @@ export async function openEncrypted(
   return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };
 }
 
+export type RecentEvents = ReturnType<typeof createRecentEvents>;
+
+/**
+ * Events that came while no machine of their ghosts answered here, as after a failover of the database: the next attempt to
+ * open them need not fetch them. They are in memory alone and bounded in number; each is taken once, within ten seconds.
+ */
+export function createRecentEvents(clock: Pick<Clock, "now">) {
+  const kept = new LRUCache<EventId, UnknownObject>({ max: 256, ttl: 10_000, ttlResolution: 0, perf: clock });
+  return {
+    keep(events: readonly Pick<EncryptedEvent, "event" | "raw">[]): void {
+      kept.purgeStale();
+      for (const { event, raw } of events) kept.set(event, raw);
+    },
+
+    /** The event as the homeserver sent it, unless that was too long ago or it was taken before. */
+    take(event: EventId): UnknownObject | undefined {
+      const raw = kept.get(event);
+      kept.delete(event);
+      return raw;
+    },
+  };
+}
+
 /**
  * Everybody may ask a ghost whose agent was removed: it answers that with a notice. But nobody may hold up a room by that,
  * unless every ghost there is such.
@@ -130,12 +147,12 @@ function rightsOf(
   return { mayAsk: isAllowed || served.length < ghosts.length, mayHoldUp: isAllowed || served.length === 0 };
 }
 
-const FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "content"] as const;
+const EVENT_FIELDS = ["event_id", "room_id", "sender", "type", "origin_server_ts", "content"] as const;
 
 /** SHA-256 of an encrypted event in canonical form (RFC 8785), by which it is known later, if it has one. */
 export function eventFingerprint(raw: UnknownObject): Buffer | undefined {
   try {
-    return sha256(canonicalize(FIELDS.map((field) => (raw[field] ?? null) as Json)));
+    return sha256(canonicalize(EVENT_FIELDS.map((field) => (raw[field] ?? null) as Json)));
   } catch {
     return undefined;
   }

@@ -60,9 +60,7 @@ export interface EncryptedEvent extends SaidEvent {
   readonly raw: UnknownObject;
 }
 
-interface OtherEvent extends RoomEvent {
-  readonly type: "other";
-}
+type OtherEvent = RoomEvent & { readonly type: "other" };
 
 export type ReadableEvent =
   | MessageEvent
@@ -73,10 +71,7 @@ export type ReadableEvent =
   | (RoomEvent & { readonly type: "encryption" })
   | OtherEvent;
 
-export interface ReadEvents {
-  readonly events: readonly ReadableEvent[];
-  readonly malformed: readonly MalformedEvent[];
-}
+export type ReadEvents = ReturnType<typeof readEvents>;
 
 /** Of what is known of a room's people, what is about the sender of an event, in the event's room. */
 export function ownIn<One extends Pick<RoomEvent, "room" | "sender">>(
@@ -291,7 +286,7 @@ function readEvent(raw: unknown, position: number): ReadableEvent {
 }
 
 /** Reads the `events` of a transaction, in order. @param raw from JSON whose nesting was bounded */
-export function readEvents(raw: readonly unknown[]): ReadEvents {
+export function readEvents(raw: readonly unknown[]) {
   const events: ReadableEvent[] = [];
   const malformed: MalformedEvent[] = [];
   for (const [index, one] of raw.entries()) {

@@ -49,8 +49,7 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
     if (result.kind === "sent") await ledger.notices.recordSent(notice, result.eventId);
     else if (result.kind === "refused") await ledger.notices.drop(notice);
     else {
-      const isStopped = result.afterMs === 0;
-      const waitMs = isStopped ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
+      const waitMs = result.afterMs === 0 ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
       await ledger.notices.defer(notice, clock.now() + waitMs);
     }
     log.info({ kind, roomId, ghost, attempts, result: result.kind }, "notice");

@@ -2,6 +2,7 @@
 // the message is sent once, under one transaction ID, and each try of an edit has one of its own; a status that cannot be
 // shown delays no answer; nothing of its own stays pinned when a delegation has ended, unless the room refuses.
 import type { Logger } from "pino";
+import { sha256Tagged } from "../../domain/digest.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
@@ -12,8 +13,10 @@ import { dueNow } from "../ledger/postgres.ts";
 import { OPEN_STATES } from "../ledger/states.ts";
 import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
+import { relatesTo } from "../matrix/answer-events.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
+import { plainLine, renderMarkdown } from "../matrix/markdown.ts";
 import { DONE, type Outcome } from "../matrix/request-result.ts";
 import {
   type EncryptEvent,
@@ -21,8 +24,8 @@ import {
   type SendResult,
   sendOnce,
 } from "../matrix/send-once.ts";
+import type { Texts } from "../texts/en.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
-import { editContent, firstContent, statusText } from "./content.ts";
 
 const BATCH = 16;
 const LEASE_MS = 60_000;
@@ -139,4 +142,68 @@ async function setPinned(
   if (present.includes(eventId) === isPinned) return DONE;
   const pinned = isPinned ? [...present, eventId] : present.filter((one) => one !== eventId);
   return homeserver.setState(actor, roomId, PINNED, { pinned });
+}
+
+export const REPORT_CHARACTERS_MAX = 400;
+
+type StatusText = ReturnType<typeof statusText>;
+type Facts = Pick<ClaimedStatus, "state" | "isBehind" | "retryReason" | "report">;
+
+export function statusText(facts: Facts, { status: words }: Texts) {
+  const lines = linesOf(facts, words);
+  const body = lines.join("\n");
+  return { body, html: lines.map(renderMarkdown).join(""), digest: sha256Tagged(body) };
+}
+
+function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["status"]): string[] {
+  switch (state) {
+    case "queued":
+    case "dispatching": {
+      const isTried = state === "dispatching" && retryReason === undefined;
+      if (isTried) return [words.working, words.cancel];
+      const why = isBehind ? words.behind : retryReason === "agent_unavailable" ? words.away : words.agent;
+      return [`${words.waiting} ${why}`, words.cancel];
+    }
+    case "following": {
+      const said = plainLine(report ?? "", REPORT_CHARACTERS_MAX);
+      return [words.working, ...(said === "" ? [] : [`> ${said}`]), words.cancel];
+    }
+    case "awaiting_input":
+      return [words.input, words.cancel];
+    case "reply_pending":
+      return [words.delivering];
+    case "completed":
+      return [words.completed];
+    case "canceled":
+      return [words.canceled];
+    default:
+      return [words.failed];
+  }
+}
+
+/** It stands by itself, because Element's banner of pinned messages does not follow edits. Nobody is mentioned. */
+export function firstContent(
+  text: StatusText,
+  { sourceEventId, threadRoot }: Pick<ClaimedStatus, "sourceEventId" | "threadRoot">,
+): UnknownObject {
+  return { ...saying(text), "m.relates_to": relatesTo(sourceEventId, threadRoot) };
+}
+
+/** An edit of it (Matrix client-server API, "Event replacements"). */
+export function editContent(text: StatusText, eventId: EventId): UnknownObject {
+  return {
+    ...saying({ ...text, body: `* ${text.body}` }),
+    "m.new_content": saying(text),
+    "m.relates_to": { rel_type: "m.replace", event_id: eventId },
+  };
+}
+
+function saying({ body, html }: StatusText): UnknownObject {
+  return {
+    msgtype: "m.notice",
+    body,
+    format: "org.matrix.custom.html",
+    formatted_body: html,
+    "m.mentions": {},
+  };
 }

@@ -3,7 +3,7 @@
 // secret is read anew for each request; neither secret nor token nor a body of the issuer appears in an error.
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { undefinedFor } from "../../../domain/errors.ts";
 import type { AgentEntry } from "../../../rendered-files/agents-file.ts";
 import { basicAuthorization, requestJson, retryAfterMs } from "../../../runtime/http.ts";
 import { readRegistrySecret } from "../../../runtime/secrets.ts";
@@ -83,13 +83,9 @@ function failure({ observe }: TokenOptions, code: TokenFailureCode, retryAfterMs
 }
 
 async function requestToken(options: TokenOptions, credentials: Credentials): Promise<Cached> {
-  let secret: string;
-  try {
-    secret = readRegistrySecret(credentials.clientSecret, options.baseDirectory);
-  } catch (error) {
-    if (error instanceof DrawbridgeError) throw failure(options, "secret_unavailable");
-    throw error;
-  }
+  const readSecret = async () => readRegistrySecret(credentials.clientSecret, options.baseDirectory);
+  const secret = await readSecret().catch(undefinedFor());
+  if (secret === undefined) throw failure(options, "secret_unavailable");
   const form = new URLSearchParams({ grant_type: "client_credentials" });
   if (credentials.resource !== undefined) form.set("resource", credentials.resource);
   if (credentials.scope !== undefined) form.set("scope", credentials.scope);

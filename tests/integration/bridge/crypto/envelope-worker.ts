@@ -9,7 +9,7 @@ import {
 } from "../../../../src/bridge/crypto/wait-for-keys.ts";
 import { createTransactionHandler } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
-import { createRecentEvents } from "../../../../src/bridge/intake/recent-events.ts";
+import { createRecentEvents } from "../../../../src/bridge/intake/open-encrypted.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import type { GhostMxid, ServerName } from "../../../../src/domain/identifiers.ts";
 import { namedTarget } from "../../../support/agents.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { createRecentEvents } from "../../../../src/bridge/intake/recent-events.ts";
+import { createRecentEvents } from "../../../../src/bridge/intake/open-encrypted.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 

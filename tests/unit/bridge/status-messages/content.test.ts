@@ -5,7 +5,7 @@ import {
   firstContent,
   REPORT_CHARACTERS_MAX,
   statusText,
-} from "../../../../src/bridge/status-messages/content.ts";
+} from "../../../../src/bridge/status-messages/send-status-messages.ts";
 import { EN } from "../../../../src/bridge/texts/en.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 
