@@ -12,6 +12,7 @@ import {
   thumbprintOf,
   withCardKeys,
 } from "../registry/retired-identities.ts";
+import { cardKeysIn } from "../registry/retired-identities-checks.ts";
 
 export const GUARDS = {
   missing_key:
@@ -44,17 +45,6 @@ export function refuse(rule: Guard, message: string): DrawbridgeError {
   return new DrawbridgeError("guard_refused", `${message}; nothing was changed [${rule}]`, {
     hint: GUARDS[rule],
   });
-}
-
-/** Where a key is published or pinned now, as a path of the registry; undefined when it is nowhere. */
-function pinnedWhere(registry: Registry, key: PinnedIdentity): string | undefined {
-  const thumbprint = thumbprintOf(key.jwk);
-  const published = Object.entries(registry.organisation.agents).find(([, { cardKeys }]) =>
-    cardKeys.some(({ jwk }) => thumbprintOf(jwk) === thumbprint),
-  );
-  if (published !== undefined) return `agents.${published[0]}.cardKeys`;
-  const [pin] = pinsOf(registry, key);
-  return pin && `${pin.file}: ${pin.path.join(".")}`;
 }
 
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */
@@ -97,8 +87,11 @@ export function guardRotation(
   if (present !== undefined && !published.some(({ jwk }) => thumbprintOf(jwk) === thumbprintOf(present))) {
     throw refuse("other_key", `this private key is not the one that ${agent} is published with`);
   }
-  const where = pinnedWhere(registry, fresh);
-  if (where !== undefined) throw refuse("pinned_jwk", `the new key is pinned already (${where})`);
+  const thumbprint = thumbprintOf(fresh.jwk);
+  const pin = cardKeysIn(registry).find(({ identity }) => thumbprintOf(identity.jwk) === thumbprint);
+  if (pin !== undefined) {
+    throw refuse("pinned_jwk", `the new key is pinned already (${pin.file}: ${pin.path.join(".")})`);
+  }
   if (Object.values(agents).some(({ cardKeys }) => cardKeys.some(({ keyId }) => keyId === fresh.keyId))) {
     throw refuse("pinned_jwk", `the key ID ${fresh.keyId} is in use already`);
   }
@@ -112,13 +105,6 @@ export function consumerOf(registry: Registry, name?: string): Consumer {
   if (name === undefined || name === own.serverName) return own;
   const { file } = findPartner(registry, name);
   return others.find((one) => one.file === file) ?? own;
-}
-
-function pinsOf(registry: Registry, { jwk }: PinnedIdentity) {
-  const thumbprint = thumbprintOf(jwk);
-  return consumptions(registry).filter(
-    ({ entry: { cardIdentity } }) => cardIdentity && thumbprintOf(cardIdentity.jwk) === thumbprint,
-  );
 }
 
 export function cardIdentityOf({ keyId, jwk: { x, y } }: PinnedIdentity): CardIdentity {
@@ -148,8 +134,13 @@ export function retireEdits(
   instead?: PinnedIdentity,
 ): YamlEdit[] {
   const { file, retired, keyIds } = consumer;
-  const pins = pinsOf(registry, old);
-  const isPinnedElsewhere = pins.some((pin) => pin.file !== file || pin.agent !== agent);
+  const thumbprint = thumbprintOf(old.jwk);
+  const isPinnedElsewhere = consumptions(registry).some(
+    ({ entry: { cardIdentity }, ...pin }) =>
+      (pin.file !== file || pin.agent !== agent) &&
+      cardIdentity !== undefined &&
+      thumbprintOf(cardIdentity.jwk) === thumbprint,
+  );
   const kept = isPinnedElsewhere ? keyIds : keyIds.filter((keyId) => keyId !== old.keyId);
   const now = instead === undefined || kept.includes(instead.keyId) ? kept : [...kept, instead.keyId];
   // A list that does not name what is given up stays as it is.

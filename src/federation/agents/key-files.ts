@@ -4,7 +4,7 @@ import { createPrivateKey, createPublicKey } from "node:crypto";
 import { chmodSync } from "node:fs";
 import { importSigningKey } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { isObject, type Json } from "../../domain/json.ts";
+import { membersOf } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { PublicEs256Jwk } from "../../rendered-files/agents-file.ts";
 import { readInput } from "../../runtime/read-input.ts";
@@ -44,15 +44,18 @@ export function readPublicIdentity(file: string, keyId: string | undefined): Pin
   if (value === undefined) {
     throw new DrawbridgeError("config_unreadable", `cannot read ${file}: not strict JSON`, { hint });
   }
-  const set = isObject(value) ? value["keys"] : undefined;
-  const candidates = Array.isArray(set) ? set : [value];
-  if (candidates.some((one) => isObject(one) && Object.hasOwn(one, "d"))) {
+  const set = membersOf(value)["keys"];
+  const candidates: unknown[] = Array.isArray(set) ? set : [value];
+  if (candidates.some((one) => Object.hasOwn(membersOf(one), "d"))) {
     throw refuse("private_jwk", `${file} holds a private key`);
   }
-  const keys = candidates
-    .flatMap((one) => PublicEs256Jwk.safeParse(withoutUses(one)).data ?? [])
-    .filter(({ kid }) => keyId === undefined || kid === undefined || kid === keyId);
-  const [key, second] = keys;
+  const keys = candidates.flatMap((one) => {
+    // `key_ops` says nothing that is kept.
+    const { key_ops: _operations, ...kept } = membersOf(one);
+    return PublicEs256Jwk.safeParse(kept).data ?? [];
+  });
+  const meant = ({ kid }: (typeof keys)[number]) => keyId === undefined || kid === undefined || kid === keyId;
+  const [key, second] = keys.filter(meant);
   const id = key?.kid ?? keyId;
   if (key === undefined || second !== undefined || id === undefined) {
     const what = key === undefined ? "has no such ES256 key" : second ? "has several keys" : "names no kid";
@@ -68,16 +71,9 @@ export function readOldCard(file: string): Buffer {
   const hint = "Name the file with a card that the old key has signed; nothing was changed.";
   const bytes = readInput(file, hint);
   const card = strictJsonIn(bytes, PUBLIC_FILE_BYTES_MAX);
-  const signatures = isObject(card) ? card["signatures"] : undefined;
+  const { signatures } = membersOf(card);
   if (Array.isArray(signatures) && signatures.length > 0) return bytes;
   throw new DrawbridgeError("usage", `${file} is no signed Agent Card; nothing was changed`, {
     hint: "Name the card as the old key has signed it, its signatures included.",
   });
-}
-
-/** `key_ops` says nothing that is kept. */
-function withoutUses(value: Json): unknown {
-  if (!isObject(value)) return value;
-  const { key_ops: _operations, ...kept } = value;
-  return kept;
 }

@@ -77,7 +77,6 @@ export async function addAgent(context: Federation, parts: AgentParts, options: 
 }
 
 export interface PinOptions {
-  /** A partner, or the organisation's own server for an agent of its own. */
   readonly partner: string;
   readonly agent: string;
   readonly identity: PinnedIdentity;

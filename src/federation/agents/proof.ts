@@ -144,7 +144,6 @@ export function keepEvidence({ state, clock }: Federation, result: IdentityResul
 
 const UNTOUCHED = ["transport", "rooms", "border"] as const satisfies readonly PlaneName[];
 
-/** @throws DrawbridgeError `guard_refused` */
 function requireUntouched(old: Registry, now: Registry) {
   const [before, after] = [renderAll(old), renderAll(now)];
   return UNTOUCHED.map((plane) => {

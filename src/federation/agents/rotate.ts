@@ -40,7 +40,6 @@ export interface RotateOptions {
   readonly keyFile: string;
   readonly cardFile: string;
   readonly keyId: string;
-  /** A private key made elsewhere; a fresh one is made when absent. */
   readonly newKeyFile?: string | undefined;
   readonly isLost: boolean;
   /** A card that the old key has signed, for when neither the key nor such a card is at hand. */

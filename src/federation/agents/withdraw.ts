@@ -1,6 +1,5 @@
 // Takes one agent away between us and one partner: its entry here; or, for an agent of ours, the partner's right to invoke
 // it. Invariants: nothing else of the partner changes; a pin that goes is retired, unless the agent is merely removed.
-
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";

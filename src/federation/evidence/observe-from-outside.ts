@@ -4,17 +4,12 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { roomOfVisibleId } from "../../domain/identifiers.ts";
 import { loadProbeConfig } from "../probes/config.ts";
 import { probeFromOutside } from "../probes/from-outside.ts";
-import type { Explanation } from "../probes/probed-room.ts";
 import type { Federation } from "../reconcile/context.ts";
-import type { Partner } from "../registry/partner.ts";
 import type { ObserveFromOutside } from "../workflow/run-step.ts";
-import { collectStream } from "./record-streams.ts";
+import { collectStream, type StreamPartner } from "./record-streams.ts";
 
 /** @throws DrawbridgeError `usage` where the file is about another server or partner, `secret_unavailable` */
-export function outsideProbe(
-  { config, clock, random }: Pick<Federation, "config" | "clock" | "random">,
-  file: string,
-): ObserveFromOutside {
+export function outsideProbe({ config, clock, random }: Federation, file: string): ObserveFromOutside {
   const probe = loadProbeConfig(file);
   const violations = resolve(config.directory, config.border.violationsFile);
   return async (own, { partner }, planes, inside) => {
@@ -40,11 +35,7 @@ export function outsideProbe(
 }
 
 /** Why an event did not come in, by the violations file; undefined when no line names it. */
-export async function violationOf(
-  file: string,
-  partner: Pick<Partner, "serverName" | "azp">,
-  eventId: string,
-): Promise<Explanation | undefined> {
+export async function violationOf(file: string, partner: StreamPartner, eventId: string) {
   const window = { since: "1970-01-01T00:00:00.000Z", until: "9999-12-31T23:59:59.999Z" };
   const { items } = await collectStream("border_violations", file, partner, window);
   const found = items.findLast(({ facts }) => "event" in facts && facts.event === eventId);

@@ -2,7 +2,6 @@
 // member is an identifier, a word of a closed set, a digest, a number or a time, or one of the fixed sentences of `LIMITS`;
 // each item carries the digest of its other members, and the pack that of all.
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
-
 import { resolve } from "node:path";
 import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";

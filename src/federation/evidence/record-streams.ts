@@ -126,7 +126,7 @@ export const StreamEvidence = z.strictObject({
 });
 export type StreamEvidence = z.output<typeof StreamEvidence>;
 
-interface StreamPartner extends Pick<Partner, "serverName" | "azp"> {
+export interface StreamPartner extends Pick<Partner, "serverName" | "azp"> {
   /** Names of its agents that our bridge carries as ghosts; only the bridge's lines name any. */
   readonly agents?: ReadonlySet<string>;
 }

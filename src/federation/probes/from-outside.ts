@@ -134,7 +134,6 @@ interface Door {
   /** Absent without a witness, which is a hindrance. */
   readonly server: string | undefined;
   readonly hindrance: ProbeResult | undefined;
-  /** Whether the target has left the room. */
   readonly isLeft: boolean;
   readonly eventId: string | undefined;
   readonly probes: Readonly<Record<"makeJoin" | "join" | "event" | "backfill", OutsideProbe>>;

@@ -3,15 +3,14 @@
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { PartnerServer } from "./partner-server.ts";
 import {
+  type Attempt,
   notApplicable,
   type OutsideProbe,
   observe,
-  type ProbeResult,
   type ProbeSubject,
 } from "./read-answers.ts";
 import type { Person, ProbeSources } from "./user.ts";
 
-/** Who takes part; whoever is absent leaves out the probes that need them. */
 export interface RoomPeople {
   readonly partnerName: string;
   readonly targetName: string;
@@ -32,7 +31,6 @@ export interface RoomProbeOptions {
   readonly arrivalTimeoutMs: number;
   /** Set when the target's transport refuses the partner, and so sends it nothing either. */
   readonly transport: Explanation | undefined;
-  /** What the border's violations say of an event; for those who can read them. */
   readonly violationOf?: ((eventId: string) => Promise<Explanation | undefined>) | undefined;
   /** Also sends a state event, which stays in the room for ever: for rooms that are thrown away. */
   readonly withState?: boolean;
@@ -57,11 +55,7 @@ export class ProbedRoom {
     this.#sources = sources;
   }
 
-  item(
-    probe: OutsideProbe,
-    vantage: ProbeSubject["vantage"],
-    attempt: () => Promise<ProbeResult> | ProbeResult,
-  ) {
+  item(probe: OutsideProbe, vantage: ProbeSubject["vantage"], attempt: Attempt) {
     const about = { plane: "rooms", partner: this.people.partnerName, subject: this.id } as const;
     return observe({ ...about, probe, vantage }, this.#sources.clock, attempt);
   }

@@ -20,6 +20,8 @@ export type ProbeResult = Pick<EvidenceItemBody, "verdict" | "layer" | "status" 
   readonly references?: readonly string[];
 };
 
+export type Attempt = () => Promise<ProbeResult> | ProbeResult;
+
 export type ProbeSubject = Pick<EvidenceItemBody, "plane" | "partner" | "vantage" | "subject"> & {
   readonly probe: OutsideProbe;
 };
@@ -69,11 +71,7 @@ export function unreachable(error: unknown): ProbeResult {
 }
 
 /** Makes the attempt, times it, and seals what it found. What the attempt throws becomes `unknown`. */
-export async function observe(
-  subject: ProbeSubject,
-  clock: Clock,
-  attempt: () => Promise<ProbeResult> | ProbeResult,
-): Promise<EvidenceItem> {
+export async function observe(subject: ProbeSubject, clock: Clock, attempt: Attempt) {
   const startedAt = clock.now();
   let finding: ProbeResult;
   try {

@@ -90,7 +90,6 @@ const URGENCY = Object.keys(MARKS);
 
 export const PROBE_HEADER = ["", "plane", "probe", "on", "seen by", "verdict", "what answered"] as const;
 
-/** Rows of the table: what is wrong first, then in the order in which planes are closed. */
 export function probeRows({ items }: Judgement): string[][] {
   const order = ({ outcome, item }: Judged) =>
     URGENCY.indexOf(outcome) * CLOSING_ORDER.length + CLOSING_ORDER.indexOf(item.plane);

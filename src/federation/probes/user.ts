@@ -46,7 +46,6 @@ export class Person {
     return this.#put(room, "send", (probe) => ({ probe }));
   }
 
-  /** Sends a state event that means nothing to anybody, and stays: only for rooms that are thrown away. */
   sendState(room: RoomId): Promise<Sent> {
     return this.#put(room, "state", () => ({}));
   }

@@ -103,7 +103,7 @@ async function stepLocked(
   const mark = { revision: desired.revision, digest, at: timestamp(clock.now()) };
   writePlane(state, { ...known, applying: mark });
   const attempts = settled && !inForce ? (known.applied?.attempts ?? 0) + 1 : 0;
-  const { applied, changed } = await apply(context, runtime, desired, digest, attempts);
+  const { applied, changed } = await apply(context, runtime, desired, attempts);
   const after = afterAttempt(known, applied, changed || drift > 0);
   writePlane(state, after);
   return { step: "applied", record: after, drift, changed };
@@ -180,12 +180,12 @@ async function apply(
   context: ReconcileContext,
   runtime: PlaneRuntime,
   desired: DesiredState,
-  digest: string,
   attempts: number,
 ): Promise<{ applied: Applied; changed: boolean }> {
   const { clock, reporter } = context;
   const { name: plane } = runtime;
   const { revision } = desired;
+  const { digest } = desired.planes[plane];
   reporter.event({ event: "plane_begun", plane, revision });
   const begun = clock.now();
   const { outcome, hint } = await attempt(runtime, desired, reporter);

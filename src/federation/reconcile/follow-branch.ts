@@ -17,7 +17,6 @@ interface FollowOptions {
   readonly intervalMs: number;
   readonly driftIntervalMs: number;
   readonly stop: AbortSignal;
-  /** Called once, after the first pass. */
   readonly onReady: (result: PassResult | undefined) => void;
   readonly onError: (error: unknown) => void;
 }

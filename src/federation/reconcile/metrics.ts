@@ -1,7 +1,6 @@
 // The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
 // Invariants: labels are planes and reasons, never a partner, a room or a user; a plane that is not managed
 // here has no series; one of which nothing is recorded has none, except that it is not in force.
-
 import { createServer, type Server } from "node:http";
 import { Gauge, Registry } from "prom-client";
 import { DrawbridgeError } from "../../domain/errors.ts";

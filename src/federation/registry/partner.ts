@@ -78,7 +78,6 @@ export type Partner = z.output<typeof Partner>;
 export interface PartnerEntry {
   /** The file's name without `.yaml`. */
   readonly name: string;
-  /** Path in the repository, such as `registry/partners/org-b.yaml`. */
   readonly file: string;
   readonly partner: Partner;
 }
@@ -171,7 +170,6 @@ export function closedPlanes(partner: Partner): readonly PlaneName[] {
   return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "closed");
 }
 
-/** Whether every plane is declared closed. */
 export function isRemoved({ planes }: Pick<Partner, "planes">): boolean {
   return PLANE_NAMES.every((plane) => planes[plane] === "closed");
 }

@@ -1,7 +1,6 @@
 // svc.federation.readmission.v1: that a partner comes back as a new one, and, at the end, what proved it.
 // Invariants: content-free; one record an act, committed; every field is an identifier, a digest or a time.
 // Published as docs/reference/schemas/svc.federation.readmission.v1.schema.json.
-
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import { parseJson } from "../../domain/json.ts";
@@ -28,7 +27,6 @@ export const ReadmissionRecord = z.strictObject({
   new_identities: Sha256Digest,
   git_revision: GitRevision,
   timestamp: Instant,
-  /** Refused from now on. */
   retired: RetiredNames,
   /** `new`: shared rooms are new ones; `reopen`: kept ones were opened again. Null before it was chosen. */
   rooms: RoomsChoice.nullable(),
@@ -48,7 +46,6 @@ export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
 
 export const READMISSIONS = "records/readmission";
 
-/** Those of texts that are one; a text that is no record counts as none. */
 export function readmissionRecordsIn(texts: Iterable<string>): ReadmissionRecord[] {
   return [...texts].flatMap((text) => ReadmissionRecord.safeParse(parseJson(text)).data ?? []);
 }

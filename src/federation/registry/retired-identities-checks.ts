@@ -14,7 +14,8 @@ interface Place extends Pick<CrossProblem, "file" | "path"> {
   readonly closedIn: string | undefined;
 }
 
-function cardKeysIn(registry: Registry): (Place & { readonly identity: CardIdentity })[] {
+/** The keys of cards that agents are offered with, and those that are pinned. */
+export function cardKeysIn(registry: Registry): (Place & { readonly identity: CardIdentity })[] {
   const offered = Object.entries(registry.organisation.agents).flatMap(([agent, { cardKeys }]) =>
     cardKeys.map((identity, index) => {
       const path = ["agents", agent, "cardKeys", index];
@@ -80,7 +81,6 @@ export function checkRetired(registry: Registry): CrossProblem[] {
   return [...keys, ...clients, ...partners.flatMap(partnerProblems)];
 }
 
-/** What a partner's file names of its own retired identities, besides pins and its client. */
 function partnerProblems({ file, partner: { azp, keyIds, planes, retired } }: PartnerEntry): CrossProblem[] {
   const open = PLANE_NAMES.find((plane) => planes[plane] === "open");
   const isRemoved = planes.gateway === "closed" && retired.clients.includes(azp);

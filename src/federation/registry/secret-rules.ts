@@ -3,54 +3,36 @@
 import { isMap, isNode, isScalar, isSeq, type LineCounter } from "yaml";
 import type { RegistryProblem } from "./problems.ts";
 
-interface SecretRule {
-  readonly name: string;
-  /** Completes "holds …". */
-  readonly holds: string;
-}
+/** Each rule's name, and what completes "holds …". */
+const HOLDS = {
+  "secret.private_jwk_member": "a member of a private key (RFC 7518: d, p, q, dp, dq, qi, k, oth)",
+  "secret.pem_block": "a PEM block or a key file's first line",
+  "secret.jwt": "a JSON Web Token",
+  "secret.authorization": "an Authorization header's credentials",
+  "secret.matrix_token": "an access, refresh or registration token of a Matrix server",
+  "secret.server_signing_key": "a homeserver's private signing key",
+  "secret.vendor_token": "a token with the prefix of a known vendor",
+  "secret.url_credentials": "a URL with a user, a password or a token in it",
+  "secret.named_value": "a value where only a reference may stand",
+  "secret.high_entropy": "a value that looks like a key, a token or a generated password",
+} as const;
+type SecretRule = keyof typeof HOLDS;
+const RULES = Object.keys(HOLDS) as SecretRule[];
 
-const PRIVATE_JWK: SecretRule = {
-  name: "secret.private_jwk_member",
-  holds: "a member of a private key (RFC 7518: d, p, q, dp, dq, qi, k, oth)",
-};
-const NAMED: SecretRule = { name: "secret.named_value", holds: "a value where only a reference may stand" };
-const HIGH_ENTROPY: SecretRule = {
-  name: "secret.high_entropy",
-  holds: "a value that looks like a key, a token or a generated password",
-};
-
-const TEXT_RULES: Readonly<Record<string, readonly [holds: string, pattern: RegExp]>> = {
-  [PRIVATE_JWK.name]: [
-    PRIVATE_JWK.holds,
-    /(?:^|[\s{,#"'])(?:d|p|q|dp|dq|qi|k|oth)["']?\s*:\s*["']?[A-Za-z0-9+/_-]{16,}/,
-  ],
-  "secret.pem_block": [
-    "a PEM block or a key file's first line",
-    /-----\s*BEGIN [A-Z0-9 ]+-----|PuTTY-User-Key-File|AGE-SECRET-KEY-1/i,
-  ],
-  "secret.jwt": ["a JSON Web Token", /\beyJ[A-Za-z0-9_-]{6,}\.(?:[A-Za-z0-9_-]*\.){1,3}[A-Za-z0-9_-]*/],
-  "secret.authorization": [
-    "an Authorization header's credentials",
-    /\b(?:bearer|basic)\s+(?=\S*[0-9+/=_])[A-Za-z0-9._~+/=-]{12,}/i,
-  ],
-  "secret.matrix_token": [
-    "an access, refresh or registration token of a Matrix server",
+/** What a line shows by itself. */
+const PATTERNS: Readonly<Partial<Record<SecretRule, RegExp>>> = {
+  "secret.private_jwk_member": /(?:^|[\s{,#"'])(?:d|p|q|dp|dq|qi|k|oth)["']?\s*:\s*["']?[A-Za-z0-9+/_-]{16,}/,
+  "secret.pem_block": /-----\s*BEGIN [A-Z0-9 ]+-----|PuTTY-User-Key-File|AGE-SECRET-KEY-1/i,
+  "secret.jwt": /\beyJ[A-Za-z0-9_-]{6,}\.(?:[A-Za-z0-9_-]*\.){1,3}[A-Za-z0-9_-]*/,
+  "secret.authorization": /\b(?:bearer|basic)\s+(?=\S*[0-9+/=_])[A-Za-z0-9._~+/=-]{12,}/i,
+  "secret.matrix_token":
     /\b(?:sy[tr]|ma[tr]|mc[tr]|mpt)_[A-Za-z0-9_-]{10,}|\b(?:as|hs)_token["']?\s*[:=]\s*["']?\S/,
-  ],
-  "secret.server_signing_key": [
-    "a homeserver's private signing key",
-    /\bed25519\s+[A-Za-z0-9_]+\s+[A-Za-z0-9+/]{43}/,
-  ],
-  "secret.vendor_token": [
-    "a token with the prefix of a known vendor",
+  "secret.server_signing_key": /\bed25519\s+[A-Za-z0-9_]+\s+[A-Za-z0-9+/]{43}/,
+  "secret.vendor_token":
     /\b(?:gh[pousr]_[A-Za-z0-9]{20}|github_pat_[A-Za-z0-9_]{20}|glpat-[A-Za-z0-9_-]{16}|xox[abeoprs]-[A-Za-z0-9-]{10}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30}|sk[-_](?:live_|test_|proj-|ant-)?[A-Za-z0-9]{16}|npm_[A-Za-z0-9]{30}|hv[bs]\.[A-Za-z0-9_-]{20}|pypi-[A-Za-z0-9_-]{20}|dop_v1_[a-f0-9]{20})/,
-  ],
-  "secret.url_credentials": [
-    "a URL with a user, a password or a token in it",
+  "secret.url_credentials":
     /\b[a-z][a-z0-9+.-]*:\/\/[^\s/?#@"']+@|[?&](?:access_token|token|api_?key|key|password|client_secret|secret|sig|signature)=[^\s&"']/i,
-  ],
 };
-const PATTERNS = Object.entries(TEXT_RULES).map(([name, [holds, pattern]]) => ({ name, holds, pattern }));
 
 const SECRET_NAME =
   "passwords?|passwd|pwd|passphrase|secrets?|tokens?|api_?keys?|private_?keys?|credentials?|seed";
@@ -68,11 +50,11 @@ const PRIVATE_MEMBERS = new Set(["d", "p", "q", "dp", "dq", "qi", "k", "oth"]);
 
 export function secretsInText(text: string, file: string): RegistryProblem[] {
   return text.split("\n").flatMap((line, index) => {
-    const found: SecretRule[] = PATTERNS.filter(({ pattern }) => pattern.test(line));
+    const found = RULES.filter((rule) => PATTERNS[rule]?.test(line));
     const comment = COMMENT.exec(line)?.[1];
     if (found.length === 0 && comment !== undefined) {
-      if (NAMED_IN_COMMENT.test(comment)) found.push(NAMED);
-      else if (holdsRandomWord(comment)) found.push(HIGH_ENTROPY);
+      if (NAMED_IN_COMMENT.test(comment)) found.push("secret.named_value");
+      else if (holdsRandomWord(comment)) found.push("secret.high_entropy");
     }
     return found.map((rule) => secretProblem(rule, file, index + 1));
   });
@@ -89,14 +71,14 @@ export function secretsInValues(root: unknown, lines: LineCounter, file: string)
       const names = new Set(node.items.map(({ key }) => (isScalar(key) ? String(key.value) : "")));
       for (const { key, value } of node.items) {
         const name = isScalar(key) ? String(key.value) : "";
-        if (names.has("kty") && PRIVATE_MEMBERS.has(name)) add(PRIVATE_JWK, key);
-        else if (SECRET_KEY.test(name) && isSecretScalar(value)) add(NAMED, key);
-        else if (holdsRandomWord(name)) add(HIGH_ENTROPY, key);
+        if (names.has("kty") && PRIVATE_MEMBERS.has(name)) add("secret.private_jwk_member", key);
+        else if (SECRET_KEY.test(name) && isSecretScalar(value)) add("secret.named_value", key);
+        else if (holdsRandomWord(name)) add("secret.high_entropy", key);
         else visit(value, [...keys, name]);
       }
     } else if (isSeq(node)) for (const item of node.items) visit(item, keys);
     else if (isScalar(node) && typeof node.value === "string" && mayNotLookRandom(node.value, keys)) {
-      add(HIGH_ENTROPY, node);
+      add("secret.high_entropy", node);
     }
   };
   visit(root, []);
@@ -115,10 +97,10 @@ function mayNotLookRandom(value: string, keys: readonly string[]): boolean {
   return holdsRandomWord(value.replace(/^[a-z]+:\/\/[^/?#\s]+/i, ""));
 }
 
-function secretProblem({ name, holds }: SecretRule, file: string, line: number): RegistryProblem {
+function secretProblem(rule: SecretRule, file: string, line: number): RegistryProblem {
   return {
-    ...{ file, line, path: "", rule: name },
-    message: `holds ${holds}`,
+    ...{ file, line, path: "", rule },
+    message: `holds ${HOLDS[rule]}`,
     hint:
       "Keep it in a file or a variable outside the repository and name that ({file: …} or {env: …}). " +
       "If it was ever committed, it is known: replace it.",

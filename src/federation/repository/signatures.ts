@@ -13,7 +13,6 @@ export interface SigningPolicy {
   readonly allowedSignersFile: string;
   /** `first_parent`: whoever signs a merge answers for the commits that it brings. */
   readonly signedCommits: "every" | "first_parent";
-  /** This commit and its ancestors need no signature. */
   readonly trustedBase: Revision | undefined;
 }
 

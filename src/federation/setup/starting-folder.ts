@@ -56,7 +56,6 @@ export async function makeStartingFolder(
   const author = authorOf(options);
   const message = `The registry of ${options.serverName}\n`;
   const revision = await writeCommit(repository, { parents: [], changes, message, author, at: clock.now() });
-  // No branch is to be there yet.
   await gitOk(["update-ref", repository.ref, revision, ""], repository.call());
   return made;
 }
