@@ -4,9 +4,8 @@
 import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
 import { fetchCard } from "../../src/cards/fetch.ts";
-import { importPinnedKey } from "../../src/cards/pinned-keys.ts";
 import { importSigningKey, signCard } from "../../src/cards/sign.ts";
-import { verifyCard } from "../../src/cards/verify.ts";
+import { importPinnedKey, verifyCard } from "../../src/cards/verify.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
 import type { MatrixAnswer } from "../../src/federation/homeserver/api.ts";
 import { SignedRequests } from "../../src/federation/homeserver/signed-request.ts";

@@ -1,6 +1,6 @@
-// Checks a parsed card against the declared fields and leaves defaults out, in one pass.
-// Invariants: exact JSON names and exact types, nothing converted; unknown fields and null are refused;
-// every problem is collected; what comes back contains exactly what A2A 1.0, section 8.4.1 has signed.
+// Checks a parsed card against the declared fields and leaves defaults out, in one pass. Invariants: exact JSON names and
+// exact types, nothing converted; unknown fields and null are refused; every problem is collected; what comes back contains
+// exactly what A2A 1.0, section 8.4.1 has signed.
 import { emptyObject, isObject, type Json, type JsonObject, pointer } from "../domain/json.ts";
 import type { CardProblem, RejectReason } from "./reject-reasons.ts";
 
@@ -98,22 +98,18 @@ function checkField(field: Field, value: Json, at: string, problems: CardProblem
 }
 
 function checkOne(type: string, value: Json, at: string, problems: CardProblem[]): Json {
-  const expect = (holds: boolean): Json => {
-    if (!holds) problems.push({ reason: "wrong_type", at });
-    return value;
-  };
-  switch (type) {
-    case "string":
-      return expect(typeof value === "string");
-    case "bool":
-      return expect(typeof value === "boolean");
-    case "struct":
-      // google.protobuf.Struct: any JSON object, every member of it significant, empty ones too.
-      return expect(isObject(value));
-    default:
-      return checkMessage(type, value, at, problems);
-  }
+  const isOfType = SINGLE_TYPES[type];
+  if (isOfType === undefined) return checkMessage(type, value, at, problems);
+  if (!isOfType(value)) problems.push({ reason: "wrong_type", at });
+  return value;
 }
+
+const SINGLE_TYPES: Readonly<Record<string, (value: Json) => boolean>> = {
+  string: (value) => typeof value === "string",
+  bool: (value) => typeof value === "boolean",
+  /** google.protobuf.Struct: any JSON object, every member of it significant, empty ones too. */
+  struct: isObject,
+};
 
 /** Protocol Buffers' default of a field without presence: "", false, no element. */
 function isDefault(value: Json): boolean {

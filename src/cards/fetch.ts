@@ -49,15 +49,10 @@ const ICON = {
   bytesMax: ICON_BYTES_MAX,
 };
 
-/** Fetches a card. Every failure is a value; nothing of the response but its status is reported. */
-export function fetchCard(url: string, options: FetchOptions): Promise<Fetched> {
-  return fetchKind(url, CARD, options);
-}
-
-/** Fetches an icon, as a card is fetched. That the bytes are an image is not looked at. */
-export function fetchIcon(url: string, options: FetchOptions): Promise<Fetched> {
-  return fetchKind(url, ICON, options);
-}
+/** Every failure is a value; nothing of the response but its status is reported. */
+export const fetchCard = (url: string, options: FetchOptions) => fetchKind(url, CARD, options);
+/** As a card is fetched. That the bytes are an image is not looked at. */
+export const fetchIcon = (url: string, options: FetchOptions) => fetchKind(url, ICON, options);
 
 function failed(failure: FetchFailure, status?: number): Fetched {
   return { fetched: false, failure, status };

@@ -1,13 +1,15 @@
 // Decides whether a card, as the bytes it came in, is signed by a pinned key (A2A 1.0, section 8.4.3; RFC 7515, 7.2.2, with
-// a detached payload). Invariants: ES256 on P-256 only; the key is chosen by the exact `kid` among the pinned ones: `jku`,
-// `jwk`, `x5u` and `x5c` are never read; nothing is accepted that is not signed; signing code is never loaded from here.
-import { type CryptoKey, flattenedVerify } from "jose";
+// a detached payload). Invariants: ES256 on P-256 only; a key comes from configuration or an operator's file, and is chosen
+// by the exact `kid`: `jku`, `jwk`, `x5u` and `x5c` are never read; nothing is accepted that is not signed; signing code is
+// never loaded from here.
+import { type CryptoKey, flattenedVerify, importJWK } from "jose";
+import { z } from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
-import { isObject, type JsonObject, pointer } from "../domain/json.ts";
+import { DrawbridgeError } from "../domain/errors.ts";
+import { isObject, type JsonObject, membersOf, pointer } from "../domain/json.ts";
 import { parseStrictJson, strictJsonIn } from "../domain/strict-json.ts";
 import { type AgentCard, type CardSignature, checkCard } from "./card-fields.ts";
-import type { PinnedKey } from "./pinned-keys.ts";
 import {
   CARD_BYTES_MAX,
   CardFault,
@@ -17,14 +19,49 @@ import {
 } from "./reject-reasons.ts";
 
 const ES256_SIGNATURE_BYTES = 64;
+const JWKS_BYTES_MAX = 1024 * 1024;
 
-export interface SignatureEntry {
-  readonly at: string;
-  readonly entry: CardSignature;
-  readonly header: JsonObject;
-  readonly algorithm: string;
-  readonly keyId: string | undefined;
+export type PinnedKey = Awaited<ReturnType<typeof importPinnedKey>>;
+
+/** A public key, under the key ID that a signature must name. @throws an error of `jose` when it is no point on P-256 */
+export async function importPinnedKey(keyId: string, { x, y }: { readonly x: string; readonly y: string }) {
+  const key = await importJWK({ kty: "EC", crv: "P-256", x, y }, "ES256");
+  // Bytes are what a symmetric key is imported as.
+  return { keyId, key: key as CryptoKey };
 }
+
+/** A key of a set (RFC 7517) that verifies ES256; what else it says is not read. */
+const UsableJwk = z.object({
+  kty: z.literal("EC"),
+  crv: z.literal("P-256"),
+  kid: z.string().min(1),
+  x: z.string(),
+  y: z.string(),
+  use: z.literal("sig").optional(),
+  alg: z.literal("ES256").optional(),
+  key_ops: z
+    .array(z.unknown())
+    .refine((operations) => operations.includes("verify"))
+    .optional(),
+});
+
+/** The keys of a JWK set but those that cannot be used. @throws DrawbridgeError `config_invalid` when none is left */
+export async function importJwkSet(bytes: Uint8Array, source: string): Promise<readonly PinnedKey[]> {
+  const keys = membersOf(strictJsonIn(bytes, JWKS_BYTES_MAX))["keys"];
+  const usable: PinnedKey[] = [];
+  for (const one of Array.isArray(keys) ? keys : []) {
+    const jwk = UsableJwk.safeParse(one).data;
+    // One that is not on the curve is not usable.
+    const key = jwk && (await importPinnedKey(jwk.kid, jwk).catch(() => undefined));
+    if (key !== undefined) usable.push(key);
+  }
+  if (usable.length > 0) return usable;
+  throw new DrawbridgeError("config_invalid", `${source} is no JWK set with a usable key`, {
+    hint: 'Give a JWK set: {"keys": [ … ]} with an EC P-256 public key that has a kid.',
+  });
+}
+
+export type SignatureEntry = ReturnType<typeof readSignatureEntry>;
 
 /** Undefined unless the text is the one spelling of its bytes that JOSE has (RFC 7515, section 2). */
 function decodeBase64url(text: string): Buffer | undefined {
@@ -33,7 +70,7 @@ function decodeBase64url(text: string): Buffer | undefined {
 }
 
 /** Reads an entry, without verifying it. @throws CardFault `malformed_signature` */
-export function readSignatureEntry(entry: CardSignature, index: number): SignatureEntry {
+export function readSignatureEntry(entry: CardSignature, index: number) {
   const at = pointer("/signatures", index);
   const malformed = (member: string) => new CardFault("malformed_signature", pointer(at, member));
   const header = readProtectedHeader(entry.protected);

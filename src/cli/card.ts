@@ -6,11 +6,12 @@ import { exportJWK } from "jose";
 import { stringify } from "yaml";
 import { fetchCard } from "../cards/fetch.ts";
 import { lintCard } from "../cards/lint.ts";
-import { importJwkSet, type PinnedKey } from "../cards/pinned-keys.ts";
 import { CARD_BYTES_MAX, REJECT_REASONS } from "../cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../cards/sign.ts";
 import {
   type CardVerdict,
+  importJwkSet,
+  type PinnedKey,
   type ReadCard,
   readCard,
   readSignatureEntry,

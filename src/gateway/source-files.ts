@@ -28,12 +28,7 @@ export interface Reading {
   readonly digest: string | null;
 }
 
-export interface RefusedFile {
-  readonly file: FollowedFile;
-  readonly digest: string | null;
-  readonly reason: RefusalReason;
-  readonly error: DrawbridgeError;
-}
+export type RefusedFile = ReturnType<typeof refused>;
 
 function read(file: string): Reading {
   try {
@@ -89,9 +84,10 @@ const REASONS: Partial<Record<ErrorCode, RefusalReason>> = {
 };
 
 /** Why a file was refused, from what was thrown; anything but an operator's error is thrown on. */
-export function refused(file: FollowedFile, digest: string | null, error: unknown): RefusedFile {
+export function refused(file: FollowedFile, digest: string | null, error: unknown) {
   if (!(error instanceof DrawbridgeError)) throw error;
-  return { file, digest, reason: REASONS[error.code] ?? "needs_restart", error };
+  const reason: RefusalReason = REASONS[error.code] ?? "needs_restart";
+  return { file, digest, reason, error };
 }
 
 /** A revocation waits for it at most. */

@@ -1,10 +1,10 @@
-// Changes single values of a YAML file that people write.
-// Invariants: the file's meaning afterwards is its meaning before with exactly these values changed, else nothing is
-// returned; where a plain value is replaced, every other byte stays; else comments, order and quotes; a JSON file stays JSON.
+// Changes single values of a YAML file that people write. Invariants: afterwards it means what it did before with exactly
+// these values changed, else nothing is returned; where a plain value is replaced, every other byte stays; else comments,
+// order and quotes; a JSON file stays JSON.
 import { isDeepStrictEqual } from "node:util";
 import { type Document, isMap, isScalar, parseDocument } from "yaml";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { isObject, jsonText, parseJson, type UnknownObject } from "../domain/json.ts";
+import { isObject, jsonText, membersOf, parseJson, type UnknownObject } from "../domain/json.ts";
 
 export interface YamlEdit {
   /** The key, from the file's top; maps on the way are made where they are missing. */
@@ -69,10 +69,7 @@ function withEdit(meaning: UnknownObject, { path, value }: YamlEdit): UnknownObj
   const [key, ...rest] = path;
   if (key === undefined) return meaning;
   const { [key]: present, ...others } = meaning;
-  if (rest.length > 0) {
-    if (value === undefined && !isObject(present)) return meaning;
-    const below = withEdit(isObject(present) ? present : {}, { path: rest, value });
-    return { ...meaning, [key]: below };
-  }
-  return value === undefined ? others : { ...meaning, [key]: value };
+  if (rest.length === 0) return value === undefined ? others : { ...meaning, [key]: value };
+  if (value === undefined && !isObject(present)) return meaning;
+  return { ...meaning, [key]: withEdit(membersOf(present), { path: rest, value }) };
 }

@@ -34,15 +34,12 @@ function parseText(text: string, file: string, lineCounter: LineCounter): Docume
     // The parser itself gives up, on values nested by the thousand for one.
     throw new ConfigError(file, [{ line: 1, path: "", message: "not valid YAML: cannot be parsed" }]);
   }
-  if (document.errors.length === 0) return document;
-  throw new ConfigError(
-    file,
-    document.errors.map((error) => ({
-      line: lineCounter.linePos(error.pos[0]).line,
-      path: "",
-      message: `not valid YAML: ${error.code.toLowerCase().replaceAll("_", " ")}`,
-    })),
-  );
+  const problems = document.errors.map(({ pos, code }) => {
+    const message = `not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`;
+    return { line: lineCounter.linePos(pos[0]).line, path: "", message };
+  });
+  if (problems.length > 0) throw new ConfigError(file, problems);
+  return document;
 }
 
 /** The plain value. Aliases are refused: a few lines of them can mean gigabytes. */
@@ -79,19 +76,13 @@ export function parseYaml<Schema extends z.ZodType>(
   // A file is read once: compiling its schema would cost more than it saves.
   const result = schema.safeParse(plainValueOf(document, file), { jitless: true });
   if (result.success) return result.data;
-
-  throw new ConfigError(
-    file,
-    result.error.issues.map((issue) => {
-      const path =
-        issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : [...issue.path];
-      return {
-        line: lineOf(document, lineCounter, path),
-        path: path.map(String).join("."),
-        message: isMissing(issue) ? "is missing" : issue.message,
-      };
-    }),
-  );
+  const problems = result.error.issues.map((issue) => {
+    const unknown = issue.code === "unrecognized_keys" ? [issue.keys[0] ?? ""] : [];
+    const path = [...issue.path, ...unknown];
+    const message = isMissing(issue) ? "is missing" : issue.message;
+    return { line: lineOf(document, lineCounter, path), path: path.map(String).join("."), message };
+  });
+  throw new ConfigError(file, problems);
 }
 
 export function isMissing(issue: z.core.$ZodIssue): boolean {

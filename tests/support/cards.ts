@@ -2,7 +2,7 @@
 // in signing cannot hide the same mistake in verifying.
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { importPinnedKey, type PinnedKey } from "../../src/cards/pinned-keys.ts";
+import { importPinnedKey, type PinnedKey } from "../../src/cards/verify.ts";
 import { canonicalize } from "../../src/domain/canonical-json.ts";
 import type { Json, JsonObject } from "../../src/domain/json.ts";
 

@@ -5,9 +5,8 @@
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";
-import { importPinnedKey } from "../../cards/pinned-keys.ts";
 import type { RejectReason } from "../../cards/reject-reasons.ts";
-import { verifyCard } from "../../cards/verify.ts";
+import { importPinnedKey, verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";
 import { mayBePrivate } from "../../rendered-files/agents-file.ts";

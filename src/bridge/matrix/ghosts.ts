@@ -141,14 +141,13 @@ function isOfGhost<T>(outcome: Outcome<T>): outcome is Refused {
 
 /** Stops waiting when the signal aborts. The registration goes on, since other callers share it. */
 async function unlessStopped<T>(made: Promise<Outcome<T>>, signal?: AbortSignal): Promise<Outcome<T>> {
-  if (signal === undefined) return await made;
   const stopped = Promise.withResolvers<Retry>();
   const stop = () => stopped.resolve(retry("stopped"));
-  signal.addEventListener("abort", stop, { once: true });
+  signal?.addEventListener("abort", stop, { once: true });
   try {
     return await Promise.race([stopped.promise, made]);
   } finally {
-    signal.removeEventListener("abort", stop);
+    signal?.removeEventListener("abort", stop);
   }
 }
 

@@ -87,9 +87,9 @@ export function retry(cause: RetryCause, askedMs?: number, errcode?: string): Re
 
 /** Classifies an answer that is not a success. @param body undefined when it was no JSON */
 export function classifyFailure(status: number, body: unknown, retryAfter: string | undefined, now: number) {
-  const parsed = ErrorBody.safeParse(body);
-  const errcode = parsed.success ? parsed.data.errcode : undefined;
-  const askedMs = (parsed.success ? parsed.data.retry_after_ms : undefined) ?? retryAfterMs(retryAfter, now);
+  const { data } = ErrorBody.safeParse(body);
+  const errcode = data?.errcode;
+  const askedMs = data?.retry_after_ms ?? retryAfterMs(retryAfter, now);
   if (status === 429 || errcode === "M_LIMIT_EXCEEDED") return retry("rate_limited", askedMs, errcode);
   if (status >= 500) return retry("server_error", askedMs, errcode);
   if (status === 401) return retry("unauthorized", undefined, errcode);

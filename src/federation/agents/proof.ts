@@ -3,8 +3,7 @@
 // not be observed is unknown; a decision of the bridge counts only for the very target that is pinned now.
 import { join, resolve } from "node:path";
 import { type Fetched, fetchCard } from "../../cards/fetch.ts";
-import { importPinnedKey } from "../../cards/pinned-keys.ts";
-import { verifyCard } from "../../cards/verify.ts";
+import { importPinnedKey, verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";

@@ -14,13 +14,7 @@ import { ROUTE_CONFIG_NAME, renderRoutes } from "./routes.ts";
 export const LIVE_FILES = { cds: "live/cds.json", lds: "live/lds.json", rds: "live/rds.json" } as const;
 export type LiveFile = keyof typeof LIVE_FILES;
 
-export interface RenderedGateway {
-  /** Content by path below `directory`. */
-  readonly files: Readonly<Record<string, string>>;
-  readonly versions: Readonly<Record<LiveFile, string>>;
-  /** The resources of cds.json, for the step in which old and new clusters stand side by side. */
-  readonly clusters: readonly JsonObject[];
-}
+export type RenderedGateway = ReturnType<typeof render>;
 
 export const BOOTSTRAP_FILE = "bootstrap.json";
 /** Everything inline, because Envoy's validation mode reads no discovery file. */
@@ -57,7 +51,7 @@ function bootstrap(config: GatewayConfig, rest: JsonObject): string {
 }
 
 /** @param directory where the files will stand */
-export function render(config: GatewayConfig, intent: AccessRules, directory: string): RenderedGateway {
+export function render(config: GatewayConfig, intent: AccessRules, directory: string) {
   const clusters = renderClusters(config, intent);
   const routes = renderRoutes(intent);
   const listener = renderListener(config, intent.quotas, {
@@ -65,6 +59,7 @@ export function render(config: GatewayConfig, intent: AccessRules, directory: st
   });
   const live = { cds: clusters, lds: [listener], rds: [routes] };
   return {
+    /** Content by path below `directory`. */
     files: {
       [BOOTSTRAP_FILE]: bootstrap(config, {
         dynamic_resources: { lds_config: watched(directory, "lds"), cds_config: watched(directory, "cds") },
@@ -80,6 +75,7 @@ export function render(config: GatewayConfig, intent: AccessRules, directory: st
       [LIVE_FILES.rds]: jsonText(discoveryResponse(live.rds)),
     },
     versions: { cds: versionOf(live.cds), lds: versionOf(live.lds), rds: versionOf(live.rds) },
+    /** For the step in which old and new clusters stand side by side. */
     clusters,
   };
 }

@@ -13,8 +13,7 @@ import {
 } from "@a2a-js/sdk";
 import { ClientFactory, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client";
 import { freePort } from "../../../lab/ports.ts";
-import { importPinnedKey } from "../../../src/cards/pinned-keys.ts";
-import { verifyCard } from "../../../src/cards/verify.ts";
+import { importPinnedKey, verifyCard } from "../../../src/cards/verify.ts";
 import { testAgent } from "../../support/docs-qa.ts";
 import { AUDIENCE, endGateway, testGateway, testIssuer } from "../../support/gateway.ts";
 import { temporaryFolder } from "../../support/temporary.ts";

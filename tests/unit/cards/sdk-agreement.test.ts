@@ -5,10 +5,9 @@ import { type AgentCard, canonicalizeAgentCard, verifyAgentCardSignature } from 
 import fc from "fast-check";
 import { checkCard } from "../../../src/cards/card-fields.ts";
 import { lintCard } from "../../../src/cards/lint.ts";
-import { importJwkSet } from "../../../src/cards/pinned-keys.ts";
 import { CARD_BYTES_MAX } from "../../../src/cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../../src/cards/sign.ts";
-import { verifyCard } from "../../../src/cards/verify.ts";
+import { importJwkSet, verifyCard } from "../../../src/cards/verify.ts";
 import { canonicalize } from "../../../src/domain/canonical-json.ts";
 import type { Json } from "../../../src/domain/json.ts";
 import { parseStrictJson } from "../../../src/domain/strict-json.ts";

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { importJwkSet, importPinnedKey } from "../../../src/cards/pinned-keys.ts";
-import { isSignedBy, verifyCard } from "../../../src/cards/verify.ts";
+import { importJwkSet, importPinnedKey, isSignedBy, verifyCard } from "../../../src/cards/verify.ts";
 import { canonicalize } from "../../../src/domain/canonical-json.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { Json } from "../../../src/domain/json.ts";

@@ -3,8 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../../src/cards/card-fields.ts";
 import { lintCard } from "../../../../src/cards/lint.ts";
-import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
-import { verifyCard } from "../../../../src/cards/verify.ts";
+import { importPinnedKey, verifyCard } from "../../../../src/cards/verify.ts";
 import { testAgent } from "../../../support/docs-qa.ts";
 
 describe("the sample agent and the protocol", () => {

@@ -10,9 +10,8 @@ import { changeRegistry } from "../../../../lab/configuration/control-repository
 import { agentName, serviceEndpoints } from "../../../../lab/endpoints.ts";
 import { AGENT, COMPLETE_ORGANISATIONS, type CompleteOrganisation } from "../../../../lab/organisations.ts";
 import { roomOf } from "../../../../lab/seed/seed-file.ts";
-import { importPinnedKey } from "../../../../src/cards/pinned-keys.ts";
 import { generateCardKey } from "../../../../src/cards/sign.ts";
-import { verifyCard } from "../../../../src/cards/verify.ts";
+import { importPinnedKey, verifyCard } from "../../../../src/cards/verify.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
