@@ -7,7 +7,6 @@ import {
   planReadmission,
   type ReadmissionStepResult,
   readmissionStatus,
-  type WorkflowContext,
 } from "../federation/readmission/next-step.ts";
 import {
   currentStep,
@@ -15,7 +14,7 @@ import {
   type Readmission,
   requireReadmission,
 } from "../federation/readmission/readmission.ts";
-import { readmissionRooms, roomLines } from "../federation/readmission/rooms.ts";
+import { readmissionRooms, roomLines, type WorkflowContext } from "../federation/readmission/rooms.ts";
 import { acceptedState } from "../federation/reconcile/accept-head.ts";
 import { findPartner } from "../federation/registry/partner.ts";
 import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";

@@ -5,10 +5,9 @@ import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
 import { counterpartyIn, findRun, recordFileOf } from "../../src/federation/offboarding/run/run-file.ts";
-import { complete } from "../../src/federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/steps/exchange.ts";
 import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-until-blocked.ts";
-import { sign } from "../../src/federation/offboarding/steps/sign.ts";
+import { complete, sign } from "../../src/federation/offboarding/steps/sign.ts";
 import {
   nextStepsOf,
   type RunView,

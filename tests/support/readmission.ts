@@ -10,9 +10,8 @@ import type { AgentParts, BridgeDecision } from "../../src/federation/agents/pro
 import type { RotateOptions } from "../../src/federation/agents/rotate.ts";
 import { type Run, writeRun, writeStage } from "../../src/federation/offboarding/run/run-file.ts";
 import { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
-import type { WorkflowContext } from "../../src/federation/readmission/next-step.ts";
 import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";
-import type { ReadmissionRooms } from "../../src/federation/readmission/rooms.ts";
+import type { ReadmissionRooms, WorkflowContext } from "../../src/federation/readmission/rooms.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { PinnedIdentity } from "../../src/federation/registry/retired-identities.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";

@@ -9,7 +9,7 @@ import {
   signReport,
   wasRestoredSince,
 } from "../../federation/abuse/report.ts";
-import { changeBase } from "../../federation/change/commit-base.ts";
+import { changeBase } from "../../federation/change/commit-change.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";

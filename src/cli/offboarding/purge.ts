@@ -1,9 +1,9 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
 
 import { shellWord } from "../../domain/printable.ts";
-import { dryRun, type PurgeState, runPurge } from "../../federation/offboarding/duties/purge.ts";
+import { dryRun, runPurge } from "../../federation/offboarding/duties/purge.ts";
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidence.ts";
-import type { PurgePlan } from "../../federation/offboarding/duties/purge-plan.ts";
+import type { PurgePlan, PurgeState } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";

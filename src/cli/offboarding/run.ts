@@ -6,22 +6,22 @@ import { residualReport } from "../../federation/offboarding/duties/residual.ts"
 import { recordFacts } from "../../federation/offboarding/private-record/file.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { counterpartyIn, findRun, listRuns, type Run } from "../../federation/offboarding/run/run-file.ts";
-import { complete } from "../../federation/offboarding/steps/complete.ts";
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
 import {
+  abort,
   type NextResult,
   next,
   type RunEnd,
   runSteps,
+  waive,
 } from "../../federation/offboarding/steps/run-until-blocked.ts";
-import { sign } from "../../federation/offboarding/steps/sign.ts";
+import { complete, sign } from "../../federation/offboarding/steps/sign.ts";
 import {
   planRemoval,
   type RunStatus,
   statusOf,
   waitedFor,
 } from "../../federation/offboarding/steps/status.ts";
-import { abort, waive } from "../../federation/offboarding/steps/waive-and-abort.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";

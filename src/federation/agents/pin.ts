@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import type { ChangeBase } from "../change/commit-base.ts";
+import type { ChangeBase } from "../change/commit-change.ts";
 import { type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";

@@ -12,7 +12,7 @@ import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { lookUntil } from "../../runtime/concurrency.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import type { ChangeBase } from "../change/commit-base.ts";
+import type { ChangeBase } from "../change/commit-change.ts";
 import { commitChange, type Proposal } from "../change/commit-change.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
@@ -23,9 +23,9 @@ import { type Federation, timestamp } from "../reconcile/context.ts";
 import { filesOf } from "../reconcile/desired-state.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
-import { DeclaredEvidence, type Seal } from "../workflow/declared-evidence.ts";
+import { judgePlane, reconciledItems, type Seal, sealFor } from "../workflow/observe-plane.ts";
 import { PIN } from "../workflow/procedure.ts";
-import { judgePlane, type Reached, runStep } from "../workflow/run-step.ts";
+import { type Reached, runStep } from "../workflow/run-step.ts";
 import type { JudgedCondition } from "../workflow/step-verdict.ts";
 import { cardIdentityOf, refuse } from "./identity-rules.ts";
 
@@ -90,12 +90,12 @@ export async function proveIdentity(
   const fingerprints = new Map(fingerprint === undefined ? [] : [[agent, fingerprint]]);
   for (const { plane, direction, conditions: shown } of procedure.steps) {
     if (context.planes[plane].unmanaged) continue;
-    const declared = new DeclaredEvidence(partner, plane, clock);
-    const seal: Seal = (finding) => declared.item({ subject: agent, ...finding });
+    const sealPlane = sealFor(clock, partner, plane);
+    const seal: Seal = (finding) => sealPlane({ subject: agent, ...finding });
     const step = await runStep(context, {
       ...{ plane, partner, how: "apply" },
       observe: async (reached) => {
-        const inForce = declared.reconciled(reached.applied, direction, reached.desired);
+        const inForce = reconciledItems(sealPlane, reached, plane, direction);
         return { items: [...inForce, ...(shown === "agent" ? await observe(seal, plane, reached) : [])] };
       },
       evaluate: (reached, seen) =>

@@ -3,7 +3,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
-import type { ChangeBase } from "../change/commit-base.ts";
+import type { ChangeBase } from "../change/commit-change.ts";
 import { proposeEdit } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
@@ -12,7 +12,7 @@ import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
-import type { Seal } from "../workflow/declared-evidence.ts";
+import type { Seal } from "../workflow/observe-plane.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 
 import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";

@@ -4,14 +4,14 @@
 // or not at all; it never moves to a commit that the reconciler would refuse for want of a signature.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
-import type { HeadContext } from "../reconcile/accept-head.ts";
+import { assessBranch, assessInPlace, type HeadContext } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { renderedChanges } from "../reconcile/desired-state.ts";
+import { type RevisionFiles, readRevision, registryOf, renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import type { Registry } from "../registry/partner.ts";
+import { RegistryError } from "../registry/problems.ts";
 import { type NewCommit, type Revision, writeCommit } from "../repository/repository.ts";
 import { canReadSigners, unsignedAmong } from "../repository/signatures.ts";
-import { type ChangeBase, changeBase, type OnBadHead } from "./commit-base.ts";
 
 export type CommitContext = HeadContext & Pick<Federation, "author" | "signingKeyFile" | "onWait">;
 
@@ -31,12 +31,8 @@ export async function proposeEdit(
   return { edits: new Map([[file, editYaml(await base.textOf(file), edits)]]), message };
 }
 
-export interface Change {
-  readonly before: ChangeBase;
-  readonly after: Registry;
-  /** Every path that differs; null where a file goes. */
-  readonly changes: ReadonlyMap<string, string | null>;
-}
+/** `changes`: every path that differs; null where a file goes. */
+export type Change = Readonly<Awaited<ReturnType<typeof changesOf>>>;
 
 export interface ChangeOptions {
   readonly reason: string;
@@ -86,7 +82,7 @@ export async function changesOf(
   { cache }: Pick<CommitContext, "cache">,
   before: ChangeBase,
   edits: ReadonlyMap<string, string>,
-): Promise<Change> {
+) {
   const files = new Map<string, RegistryFile>([...before.files.registry, ...edits]);
   const after = loadRegistry(files, cache);
   const changes = renderedChanges(before.tree, before.files, after);
@@ -124,10 +120,7 @@ export async function untilCommitted<Result>(
   return context.state.locked("commit", context.clock, tryAll, context.onWait);
 }
 
-/**
- * Commits on top of the branch's head, within `untilCommitted`; undefined, and no change, when the branch has moved.
- * @throws DrawbridgeError `config_invalid` when the commit would be refused, `repository_unusable`; nothing has changed
- */
+/** Within `untilCommitted`; undefined: the branch moved. @throws DrawbridgeError `config_invalid`, `repository_unusable` */
 export async function commitToBranch(
   context: CommitContext,
   { parent, setAside, changes, message, reason, intend }: BranchChange,
@@ -148,10 +141,7 @@ export async function commitToBranch(
 }
 
 /** A commit without an allowed signature would be a head that is refused, and keep everything else out as well. */
-async function requireAccepted(
-  { repository, signingKeyFile, signing }: CommitContext,
-  revision: Revision,
-): Promise<void> {
+async function requireAccepted({ repository, signingKeyFile, signing }: CommitContext, revision: Revision) {
   if (signing === undefined || (await unsignedAmong(repository, [revision], signing)).length === 0) return;
   const what = !canReadSigners(signing)
     ? "that file cannot be read"
@@ -162,4 +152,122 @@ async function requireAccepted(
   throw new DrawbridgeError("config_invalid", `${accepted}, and ${what}; nothing was changed`, {
     hint: "Name a private key in `repository.signingKeyFile` whose public half stands in `repository.allowedSignersFile`, and run the command again.",
   });
+}
+
+// What a change is built on. A containment must work although another partner's file is invalid, and must not take in a
+// commit by somebody who may not commit. Invariants: a good head is built on as it is; of one whose registry is invalid,
+// the broken files alone go back to the last good revision; of one that may not be accepted, nothing is kept.
+
+/** How many commits are searched for a valid registry where no revision was ever accepted. */
+const HISTORY_MAX = 100;
+
+export interface ChangeBase {
+  readonly head: Revision;
+  /** The revision that is built on: the head, or the last good one where the head is refused. */
+  readonly tree: Revision;
+  readonly files: RevisionFiles;
+  readonly registry: Registry;
+  readonly isRendered: boolean;
+  readonly setAside: SetAside | undefined;
+  textOf(file: string): Promise<string>;
+}
+
+export interface SetAside {
+  readonly reason: "head_refused" | "registry_invalid";
+  readonly lastGood: Revision;
+  /** Files that go back to it; empty when the whole tree does. */
+  readonly paths: readonly string[];
+}
+
+/** What a head that is not good means for a change: it is refused, or what is wrong with it is left out. */
+export type OnBadHead = "refuse" | "workaround";
+
+/** @throws DrawbridgeError `head_refused`; RegistryError when an invalid registry cannot be worked around */
+export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "refuse"): Promise<ChangeBase> {
+  const { repository, cache } = context;
+  const { head, accepted, assessment } = await assessBranch(context);
+  const baseOf = (base: Omit<ChangeBase, "head" | "textOf">): ChangeBase => ({
+    ...{ head, ...base },
+    textOf: async (file) => {
+      const blobId = base.files.registry.get(file)?.blobId;
+      // Known blobs are not read with a revision, so that what is edited is read here.
+      return blobId === undefined ? "" : ((await repository.blobs([blobId])).get(blobId) ?? "");
+    },
+  });
+  const whole = async (tree: Revision, isRendered: boolean, known?: Registry, setAside?: SetAside) => {
+    const files = await readRevision(repository, tree, cache);
+    return baseOf({ tree, files, registry: known ?? registryOf(files, cache), isRendered, setAside });
+  };
+  if (assessment.good) return whole(head, true, assessment.desired.registry);
+  const { reason, detail, hint } = assessment.refusal;
+  const refused = () => new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
+  if (onBadHead === "refuse") throw refused();
+  if (reason === "render_differs") return whole(head, false);
+  if (reason === "registry_invalid") {
+    const repaired = await withoutBrokenFiles(context, head, accepted);
+    const left = await assessInPlace(head, repaired.files, context);
+    // Otherwise the files that are not broken may not be accepted either, and nor may what is built on them.
+    if (left.good || left.refusal.reason === "render_differs") {
+      return baseOf({ tree: head, ...repaired, isRendered: false });
+    }
+  }
+  if (accepted === undefined) throw refused();
+  return whole(accepted, true, undefined, { reason: "head_refused", lastGood: accepted, paths: [] });
+}
+
+async function withoutBrokenFiles(context: HeadContext, head: Revision, accepted: Revision | undefined) {
+  const { repository, cache } = context;
+  const found = await readRevision(repository, head, cache);
+  const registry = new Map(found.registry);
+  const paths = new Set<string>();
+  let lastGood: { readonly revision: Revision; readonly files: RevisionFiles } | undefined;
+  for (;;) {
+    const files = { ...found, registry };
+    try {
+      const valid = registryOf(files, cache);
+      const revision = lastGood?.revision ?? head;
+      return {
+        ...{ files, registry: valid },
+        setAside: { reason: "registry_invalid" as const, lastGood: revision, paths: [...paths].sort() },
+      };
+    } catch (error) {
+      if (!(error instanceof RegistryError)) throw error;
+      lastGood ??= await lastValid(context, head, accepted);
+      if (lastGood === undefined) throw error;
+      const before = paths.size;
+      for (const { file } of error.problems) paths.add(file);
+      // Files that are each valid and contradict one another: then all of them go back.
+      if (paths.size === before) {
+        for (const path of [...registry.keys(), ...lastGood.files.registry.keys()]) paths.add(path);
+        if (paths.size === before) throw error;
+      }
+      for (const path of paths) {
+        const file = lastGood.files.registry.get(path);
+        if (file === undefined) registry.delete(path);
+        else registry.set(path, file);
+      }
+    }
+  }
+}
+
+async function lastValid({ repository, cache }: HeadContext, head: Revision, accepted: Revision | undefined) {
+  const candidates =
+    accepted === undefined ? await repository.history(head, HISTORY_MAX) : ([accepted] as const);
+  for (const revision of candidates) {
+    const files = await readRevision(repository, revision, cache);
+    try {
+      registryOf(files, cache);
+      return { revision, files };
+    } catch (error) {
+      if (!(error instanceof RegistryError)) throw error;
+    }
+  }
+  return undefined;
+}
+
+export function setAsideLines({ setAside }: ChangeBase): readonly string[] {
+  if (setAside === undefined) return [];
+  return setAside.reason === "head_refused"
+    ? [`The refused commits are ignored; this commit is based on ${setAside.lastGood}.`]
+    : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths];
 }

@@ -1,25 +1,23 @@
 // One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
 // record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
-
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
-import { type ChangeBase, setAsideLines } from "../change/commit-base.ts";
 import type { CommitContext } from "../change/commit-change.ts";
+import { setAsideLines } from "../change/commit-change.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
+import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { commitStep } from "../workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
 import {
   appliedIn,
-  asking,
   type Observed,
   OPEN_WITHIN_MS,
   observeStep,
-  type PlaneQuestion,
   type Reached,
   runStep,
   type StepResult,
@@ -42,7 +40,9 @@ export async function performAct(context: CommitContext, act: Act, name: string)
     ...{ partner: name, reason: `drawbridge: ${act}` },
     say: async (base, entry) => {
       record = undefined;
-      if (entry.partner.contained === (act === "contain") && isWhole(base)) return undefined;
+      // The flag on the base is in force by the next pass, unless the head is refused for what it holds.
+      const isWhole = base.isRendered && base.setAside?.reason !== "registry_invalid";
+      if (entry.partner.contained === (act === "contain") && isWhole) return undefined;
       const { serverName, azp, classification } = entry.partner;
       const at = timestamp(context.clock.now());
       record = ContainmentRecord.parse({
@@ -63,21 +63,38 @@ export async function performAct(context: CommitContext, act: Act, name: string)
   };
 }
 
-/** Whether the flag on the base is in force by the next pass: that of a head refused for what it holds never is. */
-function isWhole({ setAside, isRendered }: ChangeBase): boolean {
-  return isRendered && setAside?.reason !== "registry_invalid";
-}
-
 /** Tells `onPlane` of each plane. @throws DrawbridgeError `head_refused` when the act is not taken up, or taken back */
 export async function applyPlanes(
   context: ReconcileContext,
   act: Act,
-  partner: PartnerEntry,
+  { partner: { serverName } }: PartnerEntry,
   onPlane: (result: PlaneResult) => void = () => undefined,
 ): Promise<readonly PlaneResult[]> {
   const results: PlaneResult[] = [];
+  const stepOf = (plane: PlaneName): StepRun<Observed> => {
+    const refused = (results.find((one) => one.plane === "gateway")?.evidence ?? []).filter(
+      ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
+    );
+    const ask = ({ desired }: Reached): PlaneQuestion => {
+      const { partner } = findPartner(desired.registry, serverName);
+      if (partner.contained !== (act === "contain")) throw undone(act, serverName, desired.revision);
+      const direction = planeState(partner, plane);
+      const scope = scopeOf(context.parts, partner, desired);
+      // An agent that was never pinned is not opened by a restore either.
+      const isPinned = (agent: string) => partner.card.consumes[agent]?.cardIdentity !== undefined;
+      const pins = direction === "open" ? scope.pins.filter(isPinned) : scope.pins;
+      const about = { plane, direction, conditions: "partner" } as const;
+      return { ...about, scope: { ...scope, pins }, refusals: () => refused };
+    };
+    return {
+      ...{ plane, partner: serverName, how: "apply", ...asking(context, ask) },
+      ...(act === "contain"
+        ? { refusalHint: "Give the same command again: it works around that." }
+        : { withinMs: OPEN_WITHIN_MS }),
+    };
+  };
   for (const { plane } of PROCEDURES[act].steps) {
-    const step = stepOf(context, act, partner, plane, results);
+    const step = stepOf(plane);
     let done = await runStep(context, step);
     if (done.verdict === "not_met" && done.applied?.outcome === "in_force") {
       // Recorded as in force, and a real part says otherwise: somebody has changed it since.
@@ -92,40 +109,10 @@ export async function applyPlanes(
       const index = results.findIndex((one) => one.plane === other);
       if (pass === undefined || other === plane || index < 0) continue;
       const reached = { ...done, applied: appliedIn(pass, other) };
-      const seen = stepOf(context, act, partner, other, results);
-      results[index] = resultOf(other, await observeStep(context, seen, reached));
+      results[index] = resultOf(other, await observeStep(context, stepOf(other), reached));
     }
   }
   return results;
-}
-
-function stepOf(
-  context: ReconcileContext,
-  act: Act,
-  { partner: { serverName } }: PartnerEntry,
-  plane: PlaneName,
-  before: readonly PlaneResult[],
-): StepRun<Observed> {
-  const refused = (before.find((one) => one.plane === "gateway")?.evidence ?? []).filter(
-    ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
-  );
-  const ask = ({ desired }: Reached): PlaneQuestion => {
-    const { partner } = findPartner(desired.registry, serverName);
-    if (partner.contained !== (act === "contain")) throw undone(act, serverName, desired.revision);
-    const direction = planeState(partner, plane);
-    const scope = scopeOf(context.parts, partner, desired);
-    // An agent that was never pinned is not opened by a restore either.
-    const isPinned = (agent: string) => partner.card.consumes[agent]?.cardIdentity !== undefined;
-    const pins = direction === "open" ? scope.pins.filter(isPinned) : scope.pins;
-    const about = { plane, direction, conditions: "partner" } as const;
-    return { ...about, scope: { ...scope, pins }, refusals: () => refused };
-  };
-  return {
-    ...{ plane, partner: serverName, how: "apply", ...asking(context, ask) },
-    ...(act === "contain"
-      ? { refusalHint: "Give the same command again: it works around that." }
-      : { withinMs: OPEN_WITHIN_MS }),
-  };
 }
 
 /** Somebody else's commit has taken the act back: the planes are then brought to the opposite of what it wants. */
@@ -164,11 +151,7 @@ function resultOf(
 }
 
 /** @param gatewayClosed when the gateway plane was closed; undefined when it was not seen closed yet */
-export function limitsOf(
-  act: Act,
-  serverName: string,
-  gatewayClosed?: number | "unmanaged",
-): readonly string[] {
+export function limitsOf(act: Act, serverName: string, gatewayClosed?: number | "unmanaged") {
   if (act === "restore") {
     return [
       `Nobody of ${serverName} is put back into a room: who was in it is invited again, and comes back by accepting.`,

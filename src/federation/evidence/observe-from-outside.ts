@@ -5,7 +5,7 @@ import { roomOfVisibleId } from "../../domain/identifiers.ts";
 import { loadProbeConfig } from "../probes/config.ts";
 import { probeFromOutside } from "../probes/from-outside.ts";
 import type { Federation } from "../reconcile/context.ts";
-import type { ObserveFromOutside } from "../workflow/run-step.ts";
+import type { ObserveFromOutside } from "../workflow/observe-plane.ts";
 import { collectStream, type StreamPartner } from "./record-streams.ts";
 
 /** @throws DrawbridgeError `usage` where the file is about another server or partner, `secret_unavailable` */

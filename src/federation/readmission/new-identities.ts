@@ -1,7 +1,6 @@
 // The new identities of a re-admitted partner: a file that the operator writes from what it has handed over.
 // Invariants: unknown keys are refused; secrets are references; what was retired is refused here already.
 // Published as docs/reference/schemas/readmission-identities.schema.json.
-
 import { normalize } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
@@ -42,11 +41,7 @@ export function newIdentitiesDigest(identities: NewIdentities): string {
 }
 
 /** Retires all that a partner's file pins, and puts the new identities in. @throws DrawbridgeError `guard_refused` */
-export function newIdentityEdits(
-  registry: Registry,
-  entry: PartnerEntry,
-  identities: NewIdentities,
-): YamlEdit[] {
+export function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: NewIdentities) {
   const { partner } = entry;
   const retired = retireAll(partner);
   if (retired.clients.includes(identities.azp)) {

@@ -5,8 +5,7 @@ import { jsonText } from "../../domain/json.ts";
 import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { refuse } from "../agents/identity-rules.ts";
-import { changeBase } from "../change/commit-base.ts";
-import { commitChange } from "../change/commit-change.ts";
+import { changeBase, commitChange } from "../change/commit-change.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type Judged, judge } from "../probes/report.ts";
@@ -20,18 +19,10 @@ import {
 } from "../registry/readmission-record.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
+import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
 import { labelOf, type PlaneStep, READMISSION, type StepStatus } from "../workflow/procedure.ts";
-import {
-  asking,
-  type Observed,
-  type ObserveFromOutside,
-  OPEN_WITHIN_MS,
-  type PlaneQuestion,
-  type Reached,
-  runStep,
-  type StepResult as StepOutcome,
-} from "../workflow/run-step.ts";
+import { OPEN_WITHIN_MS, type Reached, runStep } from "../workflow/run-step.ts";
 import { foundIn, type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import {
   currentStep,
@@ -42,21 +33,11 @@ import {
   requireReadmission,
   saveStage,
 } from "./readmission.ts";
-import { blockedRooms, prepareRooms, type ReadmissionRooms } from "./rooms.ts";
-
-export interface WorkflowContext extends Federation {
-  readonly rooms: ReadmissionRooms;
-  readonly outside?: ObserveFromOutside | undefined;
-  readonly say: (text: string) => void;
-}
+import { blockedRooms, prepareRooms, type WorkflowContext } from "./rooms.ts";
 
 export type ReadmissionStepResult = Readonly<Awaited<ReturnType<typeof nextStep>>>;
 
-/**
- * The plane of the result is null when there was nothing left to do.
- * @param rooms what becomes of kept rooms; asked for before plane 2, `new` when not said
- * @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError
- */
+/** `plane` is null when nothing is left. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function nextStep(
   context: WorkflowContext,
   { partner, rooms }: { readonly partner: string; readonly rooms?: RoomsChoice | undefined },
@@ -65,13 +46,18 @@ export async function nextStep(
   const work = async () => {
     const base = await changeBase(context);
     const entry = findPartner(base.registry, partner);
-    const readmission = await requireReadmission(context, base.head, entry.partner.serverName);
-    refuseIfRemoved(state, readmission, entry);
-    refuseIfClosed(readmission, entry);
-    const step = currentStep(readmission);
-    if (step !== undefined) return workOn(context, rooms, entry, readmission, step);
+    const found = await requireReadmission(context, base.head, entry.partner.serverName);
+    refuseIfRemoved(state, found, entry);
+    refuseIfClosed(found, entry);
+    const step = currentStep(found);
     const nothing = { plane: null, conditions: [] as readonly JudgedCondition[], proved: true };
-    return { ...nothing, readmission: await complete(context, readmission), done: true };
+    const result =
+      step === undefined
+        ? { ...nothing, readmission: found }
+        : await workOn(context, rooms, entry, found, step);
+    const isLast = result.proved && currentStep(result.readmission) === undefined;
+    const readmission = isLast ? await complete(context, result.readmission) : result.readmission;
+    return { ...result, readmission, done: readmission.done };
   };
   return state.locked("readmission", clock, work, onWait);
 }
@@ -98,6 +84,7 @@ async function workOn(
   found: Readmission,
   step: PlaneStep,
 ) {
+  const { state, clock } = context;
   const { plane } = step;
   const { id, partner } = found;
   let readmission = found;
@@ -105,7 +92,7 @@ async function workOn(
     readmission = await prepareRooms(context, readmission, rooms);
     const blocked = blockedRooms(readmission);
     if (blocked !== undefined) {
-      return { readmission, plane, conditions: [blocked], proved: false, done: false };
+      return { readmission, plane, conditions: [blocked], proved: false };
     }
   }
   const ask = ({ desired }: Reached): PlaneQuestion => {
@@ -119,13 +106,13 @@ async function workOn(
     commit: async () => {
       const opened = (revision: Revision) => {
         const unproved = { revision, proved_at: null, evidence: [], not_applicable: [] };
-        readmission = saveStage(context.state, readmission, plane, unproved);
+        readmission = saveStage(state, readmission, plane, unproved);
       };
       const { revision } = await commitStep(context, READMISSION, step, {
         ...{ partner, reason: "drawbridge: readmission", intend: opened },
         say: async (_base, entry) => {
           // Again, because replacing rooms takes minutes in which a removal may have begun.
-          refuseIfRemoved(context.state, readmission, entry);
+          refuseIfRemoved(state, readmission, entry);
           if (entry.partner.planes[plane] === "open") return undefined;
           const title = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}`;
           return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };
@@ -139,71 +126,54 @@ async function workOn(
       const { items } = judge(seen.tried, desired, findPartner(desired.registry, partner), [plane]);
       return [...evaluate(reached, seen), ...fromOutside(items, plane)];
     },
-    record: (result) => {
-      readmission = recordStage(context, readmission, plane, result);
+    record: ({ seen: { items }, conditions, verdict }) => {
+      state.write(readmissionFile(id, `evidence-${plane}.json`), { version: 1, items });
+      const stage = readmission.stages[plane];
+      if (stage === undefined || !isSettled({ verdict })) return;
+      readmission = saveStage(state, readmission, plane, {
+        revision: stage.revision,
+        proved_at: timestamp(clock.now()),
+        evidence: items.map(({ digest }) => digest),
+        not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
+      });
     },
   });
-  const proved = isSettled({ verdict });
-  if (proved && currentStep(readmission) === undefined) readmission = await complete(context, readmission);
-  return { readmission, plane, conditions, proved, done: readmission.done };
-}
-
-function recordStage(
-  { state, clock }: WorkflowContext,
-  readmission: Readmission,
-  plane: PlaneName,
-  { seen: { items }, conditions, verdict }: StepOutcome<Observed>,
-): Readmission {
-  state.write(readmissionFile(readmission.id, `evidence-${plane}.json`), { version: 1, items });
-  const stage = readmission.stages[plane];
-  if (stage === undefined || !isSettled({ verdict })) return readmission;
-  return saveStage(state, readmission, plane, {
-    revision: stage.revision,
-    proved_at: timestamp(clock.now()),
-    evidence: items.map(({ digest }) => digest),
-    not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
-  });
+  return { readmission, plane, conditions, proved: isSettled({ verdict }) };
 }
 
 async function complete(context: Federation, found: Readmission): Promise<Readmission> {
   if (found.done) return found;
-  const { opened, partner, id, rooms, touched } = found;
+  const { opened, partner, id, rooms, touched, stages } = found;
   const completedAt = timestamp(context.clock.now());
+  const planes = READMISSION.steps.flatMap(({ plane }) => {
+    const stage = stages[plane];
+    if (stage === undefined) return [];
+    const { proved_at: _, ...proved } = stage;
+    return [{ plane, ...proved }];
+  });
+  const left = planes.flatMap(({ plane, not_applicable }) =>
+    not_applicable.map((name) => `  ${plane} ${name}`),
+  );
+  const summary =
+    left.length === 0
+      ? "All five planes were observed to be open."
+      : `All five planes are in force, and were observed to be open except for what did not apply:\n${left.join("\n")}`;
   await commitChange(context, {
     reason: "drawbridge: readmission",
     propose: async ({ registry, head }) => {
       const { azp } = findPartner(registry, partner).partner;
       const record: ReadmissionRecord = {
-        ...{ ...opened, act: "completed", azp, git_revision: head, timestamp: completedAt, rooms },
+        ...{ ...opened, act: "completed", azp, git_revision: head, timestamp: completedAt, rooms, planes },
         rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
-        planes: stepsDone(found).map(({ plane, revision, evidence, not_applicable }) => ({
-          ...{ plane, revision, evidence, not_applicable },
-        })),
       };
       return {
         edits: new Map(),
         records: new Map([[readmissionRecordPath(record), jsonText(record)]]),
-        message: `Complete the re-admission of ${partner}\n\n${summaryOf(found)}\n\nReadmission: ${id}\n`,
+        message: `Complete the re-admission of ${partner}\n\n${summary}\n\nReadmission: ${id}\n`,
       };
     },
   });
   return { ...found, completedAt, done: true };
-}
-
-function stepsDone({ stages }: Readmission) {
-  return READMISSION.steps.flatMap(({ plane }) => {
-    const stage = stages[plane];
-    return stage === undefined ? [] : [{ plane, ...stage }];
-  });
-}
-
-function summaryOf(readmission: Readmission): string {
-  const left = stepsDone(readmission).flatMap(({ plane, not_applicable }) =>
-    not_applicable.map((name) => `  ${plane} ${name}`),
-  );
-  return left.length === 0
-    ? "All five planes were observed to be open."
-    : `All five planes are in force, and were observed to be open except for what did not apply:\n${left.join("\n")}`;
 }
 
 export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonly JudgedCondition[] {
@@ -230,10 +200,7 @@ export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonl
   ];
 }
 
-/**
- * What we sent has not arrived, and nothing of ours refused it: the partner opens its planes in the same order,
- * and its border comes after its rooms. Were both sides to wait for that, neither would go on.
- */
+/** What we sent is not seen there, and nothing of ours refused it: the partner opens its border after its rooms, as we do. */
 function isUpToPartner({ probe, layer }: EvidenceItem): boolean {
   return probe.startsWith("message_to_partner") && layer === "not_seen";
 }

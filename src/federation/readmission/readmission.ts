@@ -2,7 +2,6 @@
 // far this machine is. Opening retires what was pinned, and records the approval, in one commit that opens no plane.
 // Invariants: only a partner whose planes are all closed is re-admitted, and once at a time; a plane is proved once, after
 // those before it; no plane is opened while a removal runs, and one that was begun since ends the re-admission.
-
 import { z } from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -11,8 +10,7 @@ import { shellWord } from "../../domain/printable.ts";
 import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { refuse } from "../agents/identity-rules.ts";
-import { changeBase } from "../change/commit-base.ts";
-import { commitChange, proposeEdit } from "../change/commit-change.ts";
+import { changeBase, commitChange, proposeEdit } from "../change/commit-change.ts";
 import { openRunWith, readStage, runsWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
@@ -80,19 +78,12 @@ export function saveReadmission(state: StateFolder, readmission: Readmission): R
   return readmission;
 }
 
-export function saveStage(
-  state: StateFolder,
-  readmission: Readmission,
-  plane: PlaneName,
-  stage: Stage,
-): Readmission {
+export function saveStage(state: StateFolder, readmission: Readmission, plane: PlaneName, stage: Stage) {
   return saveReadmission(state, { ...readmission, stages: { ...readmission.stages, [plane]: stage } });
 }
 
-type ReadmissionContext = Pick<Federation, "repository" | "state">;
-
 async function lastReadmission(
-  { repository, state }: ReadmissionContext,
+  { repository, state }: Federation,
   revision: Revision,
   partner: string,
 ): Promise<Readmission | undefined> {
@@ -108,11 +99,7 @@ async function lastReadmission(
 }
 
 /** @throws DrawbridgeError `usage` when none was opened */
-export async function requireReadmission(
-  context: ReadmissionContext,
-  revision: Revision,
-  partner: string,
-): Promise<Readmission> {
+export async function requireReadmission(context: Federation, revision: Revision, partner: string) {
   const found = await lastReadmission(context, revision, partner);
   if (found !== undefined) return found;
   throw new DrawbridgeError("usage", `no re-admission of ${partner} was opened`, {
@@ -131,11 +118,7 @@ export function refuseWhileRemoving(state: StateFolder, { name, partner }: Partn
   if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
 }
 
-export function isOvertaken(
-  state: StateFolder,
-  { openedAt }: Readmission,
-  { partner }: PartnerEntry,
-): boolean {
+export function isOvertaken(state: StateFolder, { openedAt }: Readmission, { partner }: PartnerEntry) {
   return (
     isRemoved(partner) &&
     runsWith(state, partner.serverName).some(
@@ -166,26 +149,21 @@ export async function openReadmission(context: Federation, options: OpenReadmiss
     const isOver =
       last === undefined || (last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry);
     if (isOver) return commitOpening(context, options);
-    if (last.opened.approval === options.approval) {
-      if (last.opened.new_identities === newIdentitiesDigest(options.identities)) {
-        return { readmission: last, isNew: false };
-      }
-      throw otherIdentities(last, options.partner);
-    }
-    if (last.done) return commitOpening(context, options);
-    const what = `a re-admission of ${last.partner} is open, with another approval`;
-    const hint = `Go on with it: drawbridge readmission next ${shellWord(options.partner)}. Nothing was changed.`;
-    throw new DrawbridgeError("usage", what, { hint });
+    const isApproved = last.opened.approval === options.approval;
+    const isPinned = last.opened.new_identities === newIdentitiesDigest(options.identities);
+    if (isApproved && isPinned) return { readmission: last, isNew: false };
+    if (!isApproved && last.done) return commitOpening(context, options);
+    const next = `drawbridge readmission next ${shellWord(options.partner)}`;
+    const what = isApproved
+      ? `the re-admission of ${last.partner} was opened with other identities`
+      : `a re-admission of ${last.partner} is open, with another approval`;
+    const pin = last.done
+      ? "Pin another key with drawbridge agent pin."
+      : `Go on with what was pinned (${next}), and change a pin with drawbridge agent pin.`;
+    const hint = isApproved ? pin : `Go on with it: ${next}.`;
+    throw new DrawbridgeError("usage", what, { hint: `${hint} Nothing was changed.` });
   };
   return state.locked("readmission", clock, work, onWait);
-}
-
-function otherIdentities({ partner, done }: Readmission, named: string): DrawbridgeError {
-  const what = `the re-admission of ${partner} was opened with other identities`;
-  const hint = done
-    ? "Pin another key with drawbridge agent pin."
-    : `Go on with what was pinned (drawbridge readmission next ${shellWord(named)}), and change a pin with drawbridge agent pin.`;
-  return new DrawbridgeError("usage", what, { hint: `${hint} Nothing was changed.` });
 }
 
 async function commitOpening(
@@ -199,18 +177,19 @@ async function commitOpening(
     reason: "drawbridge: readmission",
     propose: async (base) => {
       const entry = findPartner(base.registry, named);
-      requireRemoved(context, entry);
-      const { serverName } = entry.partner;
+      const { serverName, planes } = entry.partner;
+      const open = PLANE_NAMES.filter((plane) => planes[plane] === "open");
+      if (open.length > 0) {
+        const are = `${open.join(", ")} ${open.length === 1 ? "is" : "are"}`;
+        throw refuse("not_removed", `${entry.name} is not removed: ${are} declared open`);
+      }
+      refuseWhileRemoving(context.state, entry);
       const { cardKeys, clients, serverKeys } = retireAll(entry.partner);
       record = {
-        ...{
-          schema: "svc.federation.readmission.v1",
-          act: "opened",
-          readmission: id,
-          server_name: serverName,
-        },
-        ...{ azp: identities.azp, approval, new_identities: newIdentitiesDigest(identities) },
-        ...{ git_revision: base.head, timestamp: at, rooms: null, rooms_replaced: 0, planes: [] },
+        ...{ schema: "svc.federation.readmission.v1", act: "opened", readmission: id },
+        ...{ server_name: serverName, azp: identities.azp, approval },
+        ...{ new_identities: newIdentitiesDigest(identities), git_revision: base.head, timestamp: at },
+        ...{ rooms: null, rooms_replaced: 0, planes: [] },
         retired: { card_keys: cardKeys.map(({ keyId }) => keyId), clients, server_keys: serverKeys },
       };
       const records = new Map([[readmissionRecordPath(record), jsonText(record)]]);
@@ -221,15 +200,4 @@ async function commitOpening(
   });
   if (record === undefined) throw new DrawbridgeError("internal", "a re-admission was not committed");
   return { readmission: readmissionOf(record, null), isNew: true };
-}
-
-/** @throws DrawbridgeError `guard_refused` */
-function requireRemoved({ state }: Federation, entry: PartnerEntry): void {
-  const { name, partner } = entry;
-  const open = PLANE_NAMES.filter((plane) => partner.planes[plane] === "open");
-  const are = open.length === 1 ? "is" : "are";
-  if (open.length > 0) {
-    throw refuse("not_removed", `${name} is not removed: ${open.join(", ")} ${are} declared open`);
-  }
-  refuseWhileRemoving(state, entry);
 }

@@ -9,7 +9,6 @@ import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { FederationConfig } from "../config.ts";
 import type { SignedRequests } from "../homeserver/signed-request.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
-import type { RoomState } from "../planes/rooms/room-state.ts";
 import {
   listRooms,
   ROOMS_AT_ONCE,
@@ -20,9 +19,11 @@ import {
 } from "../planes/rooms/session.ts";
 import { Journal, type RoomRecord } from "../planes/rooms/undo-journal.ts";
 import { goodState } from "../reconcile/accept-head.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { RoomsChoice } from "../registry/readmission-record.ts";
 import type { StateFolder } from "../state/folder.ts";
+import type { ObserveFromOutside } from "../workflow/observe-plane.ts";
 import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 
@@ -31,6 +32,12 @@ export interface ReadmissionRooms {
   observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;
   /** Puts new rooms in the place of these, while the partner is still closed out; returns them as they are now. */
   replace(desired: DesiredState, partner: string, rooms: readonly string[]): Promise<readonly TouchedRoom[]>;
+}
+
+export interface WorkflowContext extends Federation {
+  readonly rooms: ReadmissionRooms;
+  readonly outside?: ObserveFromOutside | undefined;
+  readonly say: (text: string) => void;
 }
 
 export function readmissionRooms(
@@ -94,7 +101,7 @@ async function replaceAll(
   const read = await mapConcurrent([...new Set([...listed, ...rooms])], ROOMS_AT_ONCE, (room) =>
     readRoom(session, room),
   );
-  const states = read.filter((state): state is RoomState => state !== undefined);
+  const states = read.filter((state) => state !== undefined);
   return mapConcurrent(rooms, 2, async (room) => {
     const state = states.find(({ roomId }) => roomId === room);
     if (state !== undefined && recordOf(session, partner, room)?.gone === undefined) {
@@ -106,18 +113,9 @@ async function replaceAll(
   });
 }
 
-type RoomsContext = Parameters<typeof goodState>[0] & {
-  readonly state: StateFolder;
-  readonly rooms: ReadmissionRooms;
-  readonly say: (text: string) => void;
-};
-
-/**
- * What becomes of the rooms is settled, and done as far as it must be, before plane 2 opens: a room whose memberships cannot
- * be repaired is replaced whatever was chosen; where that is unknown, no room is opened again.
- */
+/** A room whose memberships cannot be repaired is always replaced; where that is unknown, none is opened again. */
 export async function prepareRooms(
-  context: RoomsContext,
+  context: WorkflowContext,
   found: Readmission,
   choice: RoomsChoice | undefined,
 ): Promise<Readmission> {
@@ -192,9 +190,8 @@ const ASK_TIMEOUT_MS = 10_000;
 const AT_ONCE = 2;
 
 /**
- * Whether a partner's server has received the bans of its users in a room: one that never got them builds on state that does
- * not hold, and its people could never join again. A 403 counts only beside a control question that it answers otherwise.
- * @param events of the bans; undefined: which event it was is not known
+ * Whether a partner's server has received the bans of its users in a room, without which they can never join again. A 403
+ * counts only beside a control question that it answers otherwise. @param events undefined: not known which it was
  */
 export async function holdsBans(
   signed: Pick<SignedRequests, "request">,
@@ -216,11 +213,7 @@ export async function holdsBans(
   return statuses.every((status) => status === 200) ? "yes" : "unknown";
 }
 
-async function statusFor(
-  signed: Pick<SignedRequests, "request">,
-  partner: ServerName,
-  event: string,
-): Promise<number | undefined> {
+async function statusFor(signed: Pick<SignedRequests, "request">, partner: ServerName, event: string) {
   try {
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
     const answer = await signed.request(partner, "GET", path, undefined, ASK_TIMEOUT_MS);

@@ -5,11 +5,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
-import { type ChangeBase, changeBase } from "../change/commit-base.ts";
 import {
+  type ChangeBase,
   type ChangeOptions,
   type CommitContext,
   type Committed,
+  changeBase,
   changesOf,
   commitChange,
   type Proposal,
@@ -50,10 +51,7 @@ const INTERRUPTS: Readonly<Record<Direction, Readonly<Record<PlaneName, string>>
 };
 const DUTIES_INTERRUPT = "Nothing is interrupted; what is purged is gone for good.";
 
-/**
- * @param stateOf where a step stands; undefined for one that is done
- * @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused
- */
+/** @param stateOf undefined for a step that is done. @throws DrawbridgeError `usage`, `head_refused`; RegistryError */
 export async function plan(
   context: HeadContext,
   procedure: Procedure,

@@ -10,8 +10,9 @@ import {
   STAGES_LEFT_ALONE,
   type StageName,
 } from "../../records/format/stages.ts";
-import type { OnBadHead } from "../change/commit-base.ts";
+import type { OnBadHead } from "../change/commit-change.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
+import type { Objection } from "./step-verdict.ts";
 
 export interface Step {
   readonly name: string;
@@ -100,12 +101,8 @@ export const WITHDRAW_OFFERED = ofAgent(
   steps("closed", ["card"], [null, "in_force"]),
 );
 
-export interface Block {
+export interface Block extends Objection {
   readonly plane: PlaneName | null;
-  readonly condition: string;
-  readonly probe: string;
-  readonly found: string;
-  readonly hint: string;
 }
 
 interface Since {

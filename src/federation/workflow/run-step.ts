@@ -3,29 +3,15 @@
 // each part finds what it has done before, so that a step that was cut off is run again as a whole.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
-import { conditionsOf, fromInside } from "../../records/conditions/condition-table.ts";
-import { evaluate, isSettled } from "../../records/conditions/evaluate.ts";
+import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import type { Scope } from "../../records/format/fields.ts";
-import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import type { PlaneName } from "../plane-order.ts";
-import { probeFromInside } from "../probes/from-inside.ts";
-import { isPublicForOthers } from "../probes/read-answers.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PassResult, runPass } from "../reconcile/pass.ts";
-import { findPartner, type Partner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { type Applied, readPlane } from "../state/plane-records.ts";
-import { DeclaredEvidence } from "./declared-evidence.ts";
-import type { Step } from "./procedure.ts";
-import {
-  type JudgedCondition,
-  judgeConditions,
-  type Objection,
-  objectTo,
-  verdictOf,
-} from "./step-verdict.ts";
+import { type JudgedCondition, type Objection, objectTo, verdictOf } from "./step-verdict.ts";
 
 export interface Reached {
   readonly desired: DesiredState;
@@ -122,81 +108,4 @@ function notReached(plane: PlaneName, applied: Applied | null): readonly Objecti
   const found = applied.reason ?? applied.outcome;
   const hint = `See drawbridge federation status; then run this again: it applies the ${plane} plane once more.`;
   return [{ condition: "in_force", probe: "reconciled", found, hint }];
-}
-
-/** Tries the planes of this organisation, `own`, as the partner. */
-export type ObserveFromOutside = (
-  own: string,
-  partner: PartnerEntry,
-  planes: readonly PlaneName[],
-  inside: readonly EvidenceItem[],
-) => Promise<readonly EvidenceItem[]>;
-
-export interface PlaneQuestion extends Pick<Step, "direction" | "conditions"> {
-  readonly plane: PlaneName;
-  readonly scope: Scope;
-  readonly outside?: ObserveFromOutside | undefined;
-  /** The partner's entry as it was when its scope was determined; absent where that is the one that was reached. */
-  readonly before?: Pick<Partner, "gateway" | "card"> | undefined;
-  /** Items that show the use of an agent to be refused whose card stays public for others. */
-  readonly refusals?: (agent: string) => readonly EvidenceItem[];
-  /** Of what is pinned for each agent; that of the partner's entry when absent. */
-  readonly fingerprints?: ReadonlyMap<string, string>;
-}
-
-/** How a plane is observed, and judged by its conditions as they are now. */
-export function asking(context: ReconcileContext, ask: (reached: Reached) => PlaneQuestion) {
-  return {
-    observe: (reached: Reached) => observePlane(context, reached, ask(reached)),
-    evaluate: (reached: Reached, seen: Observed) => judgePlane(reached, seen, ask(reached)),
-  };
-}
-
-/** What the organisation states itself, what its parts say, and what was tried as the partner. */
-export async function observePlane(
-  { planes, clock }: Pick<ReconcileContext, "planes" | "clock">,
-  { desired, partner: named, applied }: Reached,
-  { plane, direction, scope, outside, before, refusals = () => [] }: Omit<PlaneQuestion, "conditions">,
-): Promise<Required<Observed>> {
-  const entry = findPartner(desired.registry, named);
-  const { partner } = entry;
-  const declared = new DeclaredEvidence(partner.serverName, plane, clock);
-  const covering = plane === "rooms" ? scope.rooms : plane === "gateway" ? scope.applicants : null;
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering ?? []);
-  const tried = (await outside?.(desired.registry.organisation.serverName, entry, [plane], inside)) ?? [];
-  const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
-  const agents = new Set(staying.flatMap(({ subject }) => subject ?? []));
-  const own = [
-    ...declared.reconciled(applied, planeState(partner, plane), desired),
-    ...declared.absences(direction, scope, desired.revision, [partner, before ?? partner]),
-    ...(plane === "gateway" && direction === "closed" ? declared.gateway(partner, scope, desired) : []),
-    ...(direction === "closed" ? declared.cardUse(agents, refusals, desired.revision) : []),
-    ...(plane === "rooms" ? declared.missingRooms(scope, inside) : []),
-  ];
-  return { items: [...own, ...inside, ...tried], tried };
-}
-
-/** The conditions of a plane as they are now; without a probe from outside, those that one's own parts show. */
-export function judgePlane(
-  { desired, partner }: Reached,
-  { items }: Observed,
-  { plane, direction, conditions, scope, outside, fingerprints }: PlaneQuestion,
-): readonly JudgedCondition[] {
-  const all = conditionsOf(plane, direction, conditions === "partner" ? "partner" : "agent");
-  const asked = conditions === "in_force" ? all.filter(({ name }) => name === "in_force") : all;
-  const evaluated = evaluate(outside === undefined ? fromInside(asked) : asked, items, {
-    ...{ organisation: desired.registry.organisation.serverName, partner },
-    ...{ plane, scope, from: null, until: null },
-    ...{ revision: desired.revision, render: desired.planes[plane].digest, outOfReach: new Set<string>() },
-    fingerprints: fingerprints ?? fingerprintsOf(findPartner(desired.registry, partner)),
-  });
-  return judgeConditions(evaluated, { items, fromOutside: outside !== undefined });
-}
-
-function fingerprintsOf({ partner }: PartnerEntry): ReadonlyMap<string, string> {
-  return new Map(
-    Object.entries(partner.card.consumes).flatMap(([agent, { cardUrl, cardIdentity }]) =>
-      cardIdentity === undefined ? [] : [[agent, targetFingerprint(agent, { cardUrl, cardIdentity })]],
-    ),
-  );
 }

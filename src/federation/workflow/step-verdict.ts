@@ -29,10 +29,6 @@ export interface Seen {
   readonly fromOutside: boolean;
 }
 
-export function judgeConditions(evaluated: readonly Evaluated[], seen: Seen): readonly JudgedCondition[] {
-  return evaluated.map((one) => judged(one, seen));
-}
-
 /** Takes a verdict away from the conditions that something speaks against. */
 export function objectTo(
   conditions: readonly JudgedCondition[],
@@ -64,7 +60,7 @@ export function verdictOf(conditions: readonly Pick<JudgedCondition, "condition"
   return "unmanaged";
 }
 
-function judged({ condition, verdict, evidence, lacks }: Evaluated, seen: Seen): JudgedCondition {
+export function judged({ condition, verdict, evidence, lacks }: Evaluated, seen: Seen): JudgedCondition {
   const [lack] = lacks;
   if (lack === undefined) {
     const item = seen.items.find(({ digest }) => evidence.includes(digest));
@@ -80,11 +76,7 @@ function judged({ condition, verdict, evidence, lacks }: Evaluated, seen: Seen):
   };
 }
 
-function foundOf(
-  { probe, vantage, subject, item }: Lack,
-  { items, fromOutside }: Seen,
-  hint: string,
-): Pick<JudgedCondition, "found" | "hint"> {
+function foundOf({ probe, vantage, subject, item }: Lack, { items, fromOutside }: Seen, hint: string) {
   if (item !== undefined) return { found: foundIn(item), hint };
   const notTried = items.find((one) => one.probe === probe && one.vantage === vantage && wasNotTried(one));
   if (notTried !== undefined) {

@@ -7,12 +7,9 @@ import { performAct } from "../../../src/federation/containment/contain-or-resto
 import { changeRun } from "../../../src/federation/offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
 import { NewIdentities } from "../../../src/federation/readmission/new-identities.ts";
-import {
-  nextStep,
-  planReadmission,
-  type WorkflowContext,
-} from "../../../src/federation/readmission/next-step.ts";
+import { nextStep, planReadmission } from "../../../src/federation/readmission/next-step.ts";
 import { openReadmission } from "../../../src/federation/readmission/readmission.ts";
+import type { WorkflowContext } from "../../../src/federation/readmission/rooms.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {

@@ -3,7 +3,6 @@
 // identifiers of rooms and files; a table or column that this Synapse does not have is left out.
 import { DatabaseError, Pool } from "pg";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import type { CachedFile, EventCounts } from "./homeserver-data.ts";
 
 /** Whose a user is: what follows the first colon of the ID. */
 const serverIn = (column: string) => `substring(${column} from position(':' in ${column}) + 1)`;
@@ -33,106 +32,105 @@ const DEADLINE_MS = 120_000;
 const CONNECT_MS = 10_000;
 const SESSIONS = 2;
 
-export class HomeserverTables {
-  readonly #client: Pool;
+interface Parties {
+  readonly own: string;
+  readonly partner: string;
+}
 
-  private constructor(client: Pool) {
-    this.#client = client;
-  }
-
-  /** Runs `work` with sessions that can only read. @throws DrawbridgeError `database_unavailable` */
-  static async with<T>(url: string, work: (tables: HomeserverTables) => Promise<T>): Promise<T> {
-    const pool = new Pool({
-      connectionString: url,
-      options: "-c default_transaction_read_only=on",
-      statement_timeout: DEADLINE_MS,
-      // A server that is gone without a word ends nothing.
-      query_timeout: DEADLINE_MS + CONNECT_MS,
-      connectionTimeoutMillis: CONNECT_MS,
-      max: SESSIONS,
+/** Runs `work` with sessions that can only read. @throws DrawbridgeError `database_unavailable` */
+export async function withTables<T>(
+  url: string,
+  parties: Parties,
+  work: (tables: HomeserverTables) => Promise<T>,
+): Promise<T> {
+  const pool = new Pool({
+    connectionString: url,
+    options: "-c default_transaction_read_only=on",
+    statement_timeout: DEADLINE_MS,
+    // A server that is gone without a word ends nothing.
+    query_timeout: DEADLINE_MS + CONNECT_MS,
+    connectionTimeoutMillis: CONNECT_MS,
+    max: SESSIONS,
+  });
+  pool.on("error", () => undefined);
+  try {
+    await pool.query("SELECT 1").catch((cause: unknown) => {
+      throw unreadable(cause);
     });
-    pool.on("error", () => undefined);
-    try {
-      await pool.query("SELECT 1").catch((cause: unknown) => {
-        throw unreadable(cause);
-      });
-      return await work(new HomeserverTables(pool));
-    } catch (cause) {
-      throw cause instanceof DatabaseError ? unreadable(cause) : cause;
-    } finally {
-      await pool.end();
-    }
+    return await work(tablesIn(pool, parties));
+  } catch (cause) {
+    throw cause instanceof DatabaseError ? unreadable(cause) : cause;
+  } finally {
+    await pool.end();
   }
+}
 
-  /** The partner's rows by table; an absent table is one that this homeserver does not have. */
-  async counts(partner: string): Promise<Readonly<Record<string, number>>> {
-    const known = await this.#columns();
-    const counts: Record<string, number> = {};
-    const columns = [
-      ...USER_TABLES.map(([table, column]) => [table, column, serverIn(column)] as const),
-      ...SERVER_TABLES.map(([table, column]) => [table, column, column] as const),
-    ];
-    for (const [table, column, server] of columns) {
-      if (!known.has(`${table}.${column}`)) continue;
-      counts[table] = await this.#count(`SELECT count(*) AS n FROM ${table} WHERE ${server} = $1`, [partner]);
-    }
-    return counts;
-  }
+export type HomeserverTables = ReturnType<typeof tablesIn>;
 
-  /** The partner's events by room. */
-  async eventsByRoom(partner: string): Promise<ReadonlyMap<string, number>> {
-    const { rows } = await this.#client.query<{ room_id: string; n: string }>(
-      `SELECT room_id, count(*) AS n FROM events WHERE ${serverIn("sender")} = $1 GROUP BY room_id`,
-      [partner],
-    );
-    return new Map(rows.map(({ room_id, n }) => [room_id, Number(n)]));
-  }
-
-  /** A room's events up to a time, by whose they are. */
-  async countEvents(room: string, own: string, partner: string, untilMs: number): Promise<EventCounts> {
-    const { rows } = await this.#client.query<{ whose: keyof EventCounts; n: string }>(
-      `SELECT CASE ${serverIn("sender")} WHEN $2 THEN 'own' WHEN $3 THEN 'partner' ELSE 'others' END AS whose,
-         count(*) AS n
-       FROM events WHERE room_id = $1 AND origin_server_ts <= $4 GROUP BY 1`,
-      [room, own, partner, untilMs],
-    );
-    const found = Object.fromEntries(rows.map(({ whose, n }) => [whose, Number(n)]));
-    return { own: found["own"] ?? 0, partner: found["partner"] ?? 0, others: found["others"] ?? 0 };
-  }
-
-  /** Every cached file of the partner's, encrypted ones too. */
-  async files(partner: string): Promise<readonly CachedFile[]> {
-    const { rows } = await this.#client.query<{ media_id: string; quarantined: boolean; at: string | null }>(
-      `SELECT media_id, quarantined_by IS NOT NULL AS quarantined, last_access_ts AS at
-       FROM remote_media_cache WHERE media_origin = $1 ORDER BY media_id`,
-      [partner],
-    );
-    return rows.map(({ media_id, quarantined, at }) => ({
-      ...{ mediaId: media_id, isQuarantined: quarantined, lastAccessMs: Number(at ?? 0) },
-    }));
-  }
-
-  /** Cached files of other servers that go with a purge of everything last used before a time. */
-  otherFiles(partner: string, beforeMs: number): Promise<number> {
-    return this.#count(
-      `SELECT count(*) AS n FROM remote_media_cache
-       WHERE media_origin <> $1 AND last_access_ts < $2 AND quarantined_by IS NULL`,
-      [partner, beforeMs],
-    );
-  }
-
-  async #columns(): Promise<ReadonlySet<string>> {
-    const { rows } = await this.#client.query<{ name: string }>(
-      `SELECT table_name || '.' || column_name AS name FROM information_schema.columns
-       WHERE table_schema = ANY (current_schemas(false))`,
-    );
-    return new Set(rows.map(({ name }) => name));
-  }
-
-  async #count(statement: string, values: readonly unknown[]): Promise<number> {
-    const { rows } = await this.#client.query<{ n: string }>(statement, [...values]);
+function tablesIn(pool: Pool, { own, partner }: Parties) {
+  const count = async (statement: string, ...values: unknown[]) => {
+    const { rows } = await pool.query<{ n: string }>(statement, [partner, ...values]);
     return Number(rows[0]?.n ?? 0);
-  }
+  };
+  return {
+    /** The partner's rows by table; an absent table is one that this homeserver does not have. */
+    async counts(): Promise<Readonly<Record<string, number>>> {
+      const { rows } = await pool.query<{ name: string }>(
+        `SELECT table_name || '.' || column_name AS name FROM information_schema.columns
+         WHERE table_schema = ANY (current_schemas(false))`,
+      );
+      const known = new Set(rows.map(({ name }) => name));
+      const columns = [
+        ...USER_TABLES.map(([table, column]) => [table, column, serverIn(column)] as const),
+        ...SERVER_TABLES.map(([table, column]) => [table, column, column] as const),
+      ];
+      const counts: Record<string, number> = {};
+      for (const [table, column, server] of columns) {
+        if (!known.has(`${table}.${column}`)) continue;
+        counts[table] = await count(`SELECT count(*) AS n FROM ${table} WHERE ${server} = $1`);
+      }
+      return counts;
+    },
+
+    async eventsByRoom(): Promise<ReadonlyMap<string, number>> {
+      const { rows } = await pool.query<{ room_id: string; n: string }>(
+        `SELECT room_id, count(*) AS n FROM events WHERE ${serverIn("sender")} = $1 GROUP BY room_id`,
+        [partner],
+      );
+      return new Map(rows.map(({ room_id, n }) => [room_id, Number(n)]));
+    },
+
+    async countEvents(room: string, untilMs: number) {
+      const { rows } = await pool.query<{ whose: string; n: string }>(
+        `SELECT CASE ${serverIn("sender")} WHEN $2 THEN 'own' WHEN $3 THEN 'partner' ELSE 'others' END AS whose,
+           count(*) AS n
+         FROM events WHERE room_id = $1 AND origin_server_ts <= $4 GROUP BY 1`,
+        [room, own, partner, untilMs],
+      );
+      const found = Object.fromEntries(rows.map(({ whose, n }) => [whose, Number(n)]));
+      return { own: found["own"] ?? 0, partner: found["partner"] ?? 0, others: found["others"] ?? 0 };
+    },
+
+    /** Every cached file of the partner's, encrypted ones too, and when it was last used. */
+    async files() {
+      const { rows } = await pool.query<{ media_id: string; quarantined: boolean; at: string | null }>(
+        `SELECT media_id, quarantined_by IS NOT NULL AS quarantined, last_access_ts AS at
+         FROM remote_media_cache WHERE media_origin = $1 ORDER BY media_id`,
+        [partner],
+      );
+      return rows.map(({ media_id, quarantined, at }) => ({
+        ...{ mediaId: media_id, isQuarantined: quarantined, lastAccessMs: Number(at ?? 0) },
+      }));
+    },
+
+    /** Cached files of other servers that go with a purge of everything last used before a time. */
+    otherFiles: (beforeMs: number) =>
+      count(
+        `SELECT count(*) AS n FROM remote_media_cache
+         WHERE media_origin <> $1 AND last_access_ts < $2 AND quarantined_by IS NULL`,
+        beforeMs,
+      ),
+  };
 }
 
 function unreadable(cause: unknown): DrawbridgeError {

@@ -1,7 +1,6 @@
 // What a purge leaves as evidence: what was asked, what is gone, what stays, in counts.
 // Invariant: what the homeserver cannot delete is named by one item that somebody has to answer for; nothing
 // that stays is left out because it is small.
-import { z } from "zod";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
@@ -9,24 +8,12 @@ import {
   operatorItem,
 } from "../../../records/format/evidence-item.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
-import type { PurgePlan } from "./purge-plan.ts";
-
-export const RoomResult = z.strictObject({
-  room: z.string(),
-  how: z.enum(["room", "history"]),
-  before: z.int().min(0),
-  /** Events of others that stay: state, and the last one; 0 when the room is gone. */
-  after: z.int().min(0),
-});
+import type { BegunPurge, PurgePlan } from "./purge-plan.ts";
 
 interface PurgeOutcome {
   readonly plan: PurgePlan;
-  readonly begun: {
-    /** The partner's rows by table; null where the database is not read. */
-    readonly before: Readonly<Record<string, number>> | null;
-    readonly rooms: readonly z.output<typeof RoomResult>[];
-  };
-  readonly after: Readonly<Record<string, number>> | null;
+  readonly begun: BegunPurge;
+  readonly after: BegunPurge["before"];
   readonly isDestination: boolean;
   readonly at: string;
   readonly backups: PrivateRecord["duties"]["backups"];

@@ -1,23 +1,21 @@
-// What a purge would delete, found without deleting anything.
+// What a purge would delete, found without deleting anything; and the form in which it is remembered how far the purge is.
 // Invariants: the digest covers every file and room that would go, with its counts; a room that the partner
 // was never in is never purged, whatever the record says; what stays is named with its reason.
-
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
 import { roomOfVisibleId, visibleId } from "../../../domain/identifiers.ts";
+import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { joinedByServer } from "../../planes/rooms/room-state.ts";
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import { type PrivateRecord, RoomPurge } from "../private-record/schema.ts";
-import { mediaIdIn } from "./homeserver-data.ts";
-import { countEvents, type DutiesSession, type PartnerRoom, partnerRooms } from "./session.ts";
+import { countEvents, type DutiesSession, mediaIdIn, partnerRooms } from "./session.ts";
 
 const Count = z.int().min(0);
 const PlannedFile = z.strictObject({ media_id: Identifier, quarantined: z.boolean() });
 const PlannedRoom = z.strictObject({
-  /** As records name it. */
   room: Identifier,
   how: RoomPurge.exclude(["keep"]),
   /** Of a history: up to the time of the plan. A room that goes as a whole is counted as a whole. */
@@ -37,7 +35,6 @@ export const PurgePlan = z.strictObject({
   at: z.iso.datetime(),
   media: z.strictObject({
     purge: z.boolean(),
-    /** Cached files of the partner that would go. */
     files: z.array(PlannedFile),
     /** Those that stay, because the record keeps what is in quarantine. */
     kept_in_quarantine: Count,
@@ -49,16 +46,42 @@ export const PurgePlan = z.strictObject({
     is_whole: z.boolean(),
   }),
   rooms: z.array(PlannedRoom),
-  /** What stays, and why. */
   staying: z.array(z.strictObject({ subject: Identifier, reason: Word, events: Count.nullable() })),
   digest: Sha256Digest,
 });
 export type PurgePlan = z.output<typeof PurgePlan>;
 
-/**
- * @param atMs of a history, what is younger is not purged
- * @param beforeMs a bound that was shown before; computed when absent
- */
+const Counts = z.record(z.string(), Count);
+const RoomResult = z.strictObject({
+  room: z.string(),
+  how: PlannedRoom.shape.how,
+  before: Count,
+  /** Events of others that stay: state, and the last one; 0 when the room is gone. */
+  after: Count,
+});
+const BegunPurge = z.strictObject({
+  at: z.iso.datetime(),
+  /** The partner's rows by table; null where the database is not read. */
+  before: Counts.nullable(),
+  media_done: z.boolean(),
+  rooms: z.array(RoomResult),
+  /** Purges of history under way, by room. */
+  under_way: z.record(z.string(), z.string()),
+});
+export type BegunPurge = z.output<typeof BegunPurge>;
+
+export const PurgeState = z.strictObject({
+  version: z.literal(1),
+  plan: PurgePlan,
+  /** Null until the purge of this plan begins. */
+  begun: BegunPurge.nullable(),
+  done: z
+    .strictObject({ at: z.iso.datetime(), after: Counts.nullable(), items: z.array(EvidenceItem) })
+    .nullable(),
+});
+export type PurgeState = z.output<typeof PurgeState>;
+
+/** @param options `atMs`: of a history, what is younger is not purged; `beforeMs`: as shown before, computed when absent */
 export async function planPurge(
   session: DutiesSession,
   run: string,
@@ -102,18 +125,20 @@ export async function planPurge(
   return { schema: "svc.federation.purge_plan.v1", ...what, staying, digest };
 }
 
+type PartnerRooms = Awaited<ReturnType<typeof partnerRooms>>;
+
 async function planMedia(
   session: DutiesSession,
-  rooms: readonly PartnerRoom[],
+  rooms: PartnerRooms,
   { remoteMedia, quarantinedMedia }: PrivateRecord["duties"]["purge"],
   shownBeforeMs: number | null | undefined,
 ): Promise<PurgePlan["media"]> {
-  const { tables, partner } = session;
+  const { tables } = session;
   const isWhole = tables !== undefined;
   const nothing = { files: [], kept_in_quarantine: 0, before_ms: null, other_files: null, is_whole: isWhole };
   if (remoteMedia === "keep") return { purge: false, ...nothing };
   session.say("looking for the partner's cached files");
-  const all = tables === undefined ? await filesInRooms(session, rooms) : await tables.files(partner);
+  const all = tables === undefined ? await filesInRooms(session, rooms) : await tables.files();
   const going = all.filter(({ isQuarantined }) => !isQuarantined || quarantinedMedia === "purge");
   const keptInQuarantine = all.length - going.length;
   if (going.length === 0) return { purge: true, ...nothing, kept_in_quarantine: keptInQuarantine };
@@ -123,16 +148,16 @@ async function planMedia(
     files: going.map(({ mediaId, isQuarantined: quarantined }) => ({
       ...{ media_id: visibleId(mediaId), quarantined },
     })),
-    other_files: (await tables?.otherFiles(partner, beforeMs)) ?? null,
+    other_files: (await tables?.otherFiles(beforeMs)) ?? null,
   };
 }
 
 /** Files named by messages and profiles in rooms, as far as they are cached. */
-async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[]) {
+async function filesInRooms(session: DutiesSession, rooms: PartnerRooms) {
   const { homeserver, operator, partner } = session;
   const ids = new Set<string>();
   await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
-    for (const id of await homeserver.mediaInRoom(room, partner)) ids.add(id);
+    for (const id of await homeserver.mediaInRoom(room)) ids.add(id);
     for (const { content } of (await operator.roomState(room)) ?? []) {
       for (const uri of [content["avatar_url"], content["url"]]) {
         const id = mediaIdIn(uri, partner);
@@ -140,7 +165,7 @@ async function filesInRooms(session: DutiesSession, rooms: readonly PartnerRoom[
       }
     }
   });
-  const found = await mapConcurrent([...ids].sort(), ROOMS_AT_ONCE, (id) => homeserver.media(partner, id));
+  const found = await mapConcurrent([...ids].sort(), ROOMS_AT_ONCE, (id) => homeserver.file(id));
   return found.filter((file) => file !== undefined);
 }
 
@@ -178,11 +203,6 @@ function isMore(shown: PlannedRoom | undefined, now: PlannedRoom): boolean {
     now.local_members > shown.local_members ||
     now.other_servers.some((server) => !shown.other_servers.includes(server))
   );
-}
-
-/** Whether a plan would delete anything, or search for anything to delete. */
-export function purgesAnything({ media, rooms }: PurgePlan): boolean {
-  return media.purge || rooms.length > 0;
 }
 
 /** @throws RangeError for a room ID that a plan of ours cannot hold */

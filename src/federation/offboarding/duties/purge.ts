@@ -1,49 +1,22 @@
 // Purges what a dry run has shown, and proves it by counts before and after.
 // Invariants: nothing goes that was not shown; each step is remembered once it is verified, so that a purge
 // that was cut off goes on where it was; evidence is made once, when everything is verified.
-import { z } from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { recordOfRun } from "../private-record/file.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import { addDutiesEvidence, type Run, readStage, runFile } from "../run/run-file.ts";
-import { purgeEvidence, RoomResult } from "./purge-evidence.ts";
+import { purgeEvidence } from "./purge-evidence.ts";
 import {
+  type BegunPurge,
   beyondWhatWasShown,
   noLongerAsked,
   type PlannedRoom,
-  PurgePlan,
+  type PurgePlan,
+  PurgeState,
   planPurge,
-  purgesAnything,
   roomOf,
 } from "./purge-plan.ts";
 import { countEvents, type DutiesContext, type DutiesSession, withDuties } from "./session.ts";
-
-const Counts = z.record(z.string(), z.int().min(0));
-const PurgeState = z.strictObject({
-  version: z.literal(1),
-  /** What the last dry run has shown. */
-  plan: PurgePlan,
-  /** Null until the purge of this plan begins. */
-  begun: z
-    .strictObject({
-      at: z.iso.datetime(),
-      /** The partner's rows by table; null where the database is not read. */
-      before: Counts.nullable(),
-      media_done: z.boolean(),
-      rooms: z.array(RoomResult),
-      /** Purges of history under way, by room. */
-      under_way: z.record(z.string(), z.string()),
-    })
-    .nullable(),
-  done: z
-    .strictObject({ at: z.iso.datetime(), after: Counts.nullable(), items: z.array(EvidenceItem) })
-    .nullable(),
-});
-export type PurgeState = z.output<typeof PurgeState>;
-interface BegunPurge extends PurgeState {
-  readonly begun: NonNullable<PurgeState["begun"]>;
-}
 
 const FILE = "purge.json";
 const POLL_MS = 200;
@@ -85,10 +58,7 @@ function refuseWhileUnderWay(run: Run): PurgeState | undefined {
   });
 }
 
-/**
- * Purges what the dry run of this digest has shown. Doing it again goes on with it, or changes nothing.
- * @throws DrawbridgeError `usage` when it is not that, or no longer; as the homeserver does
- */
+/** Purges what the dry run of this digest has shown, or goes on with that. @throws DrawbridgeError `usage` if more would go */
 export async function runPurge(context: DutiesContext, run: Run, digest: string): Promise<PurgeState> {
   return run.state.locked(`purge ${run.run}`, context.clock, async () => {
     const known = readPurge(run);
@@ -110,7 +80,7 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
     const record = recordOfRun(run);
     return withDuties(context, run, async (session) => {
       const begun = known.begun ?? (await begin(session, run, record, known));
-      return finish(session, run, record, await goOn(session, run, { ...known, begun }));
+      return finish(session, run, record, known.plan, await goOn(session, run, known.plan, begun));
     });
   });
 }
@@ -122,68 +92,59 @@ function requireNone(what: string, found: readonly string[]): void {
   });
 }
 
-async function begin(
-  session: DutiesSession,
-  run: Run,
-  record: PrivateRecord,
-  known: PurgeState,
-): Promise<BegunPurge["begun"]> {
-  const { plan } = known;
+async function begin(session: DutiesSession, run: Run, record: PrivateRecord, { plan }: PurgeState) {
   requireNone("the record no longer has this purged", noLongerAsked(plan, record));
-  const now = await planPurge(session, run.run, record, {
-    atMs: Date.parse(plan.at),
-    beforeMs: plan.media.before_ms,
-  });
+  const atMs = Date.parse(plan.at);
+  const now = await planPurge(session, run.run, record, { atMs, beforeMs: plan.media.before_ms });
   requireNone("more would go than was shown", beyondWhatWasShown(plan, now));
-  const before = (await session.tables?.counts(session.partner)) ?? null;
+  const before = (await session.tables?.counts()) ?? null;
   const at = new Date(session.clock.now()).toISOString();
-  const begun = { at, before, media_done: false, rooms: [], under_way: {} };
-  write(run, { ...known, begun });
+  return remember(run, plan, { at, before, media_done: false, rooms: [], under_way: {} });
+}
+
+function remember(run: Run, plan: PurgePlan, begun: BegunPurge): BegunPurge {
+  write(run, { version: 1, plan, begun, done: null });
   return begun;
 }
 
-async function goOn(session: DutiesSession, run: Run, known: BegunPurge): Promise<BegunPurge> {
-  const { plan } = known;
-  let { begun } = known;
-  const remember = (more: Partial<BegunPurge["begun"]>) => {
-    begun = { ...begun, ...more };
-    write(run, { ...known, begun });
-  };
+async function goOn(session: DutiesSession, run: Run, plan: PurgePlan, known: BegunPurge) {
+  let begun = known;
   // Files go first, because a room's events name the files in it.
   if (!begun.media_done) {
     await purgeMedia(session, plan);
-    remember({ media_done: true });
+    begun = remember(run, plan, { ...begun, media_done: true });
   }
   for (const [index, planned] of plan.rooms.entries()) {
     const { room, how, events } = planned;
     if (begun.rooms.some((done) => done.room === room)) continue;
     session.say(`room ${index + 1} of ${plan.rooms.length}: ${room} (${how})`);
-    const isBegun = (id: string) => remember({ under_way: { ...begun.under_way, [room]: id } });
+    const isBegun = (id: string) => {
+      begun = remember(run, plan, { ...begun, under_way: { ...begun.under_way, [room]: id } });
+    };
     const after =
       how === "room"
         ? await purgeRoom(session, planned)
         : await purgeHistory(session, planned, Date.parse(plan.at), begun.under_way[room], isBegun);
     const before = events.own + events.partner + events.others;
-    remember({ rooms: [...begun.rooms, { room, how, before, after }] });
+    begun = remember(run, plan, { ...begun, rooms: [...begun.rooms, { room, how, before, after }] });
   }
-  return { ...known, begun };
+  return begun;
 }
 
-async function purgeMedia({ homeserver, partner, say }: DutiesSession, { media }: PurgePlan): Promise<void> {
+async function purgeMedia({ homeserver, say }: DutiesSession, { media }: PurgePlan): Promise<void> {
   const { files, before_ms: beforeMs } = media;
   if (!media.purge || beforeMs === null) return;
   say(`${files.length} cached files`);
+  const find = (mediaId: string) => homeserver.file(decodeURIComponent(mediaId));
   for (const { media_id, quarantined } of files) {
-    const mediaId = decodeURIComponent(media_id);
     // The file may have been quarantined again in the meantime, or released before a crash.
-    if (quarantined && (await homeserver.media(partner, mediaId))?.isQuarantined === true) {
-      await homeserver.releaseFromQuarantine(partner, mediaId);
+    if (quarantined && (await find(media_id))?.isQuarantined === true) {
+      await homeserver.releaseFromQuarantine(decodeURIComponent(media_id));
     }
   }
   await homeserver.purgeMediaCache(beforeMs);
   let left = 0;
-  for (const { media_id } of files)
-    if ((await homeserver.media(partner, decodeURIComponent(media_id))) !== undefined) left += 1;
+  for (const { media_id } of files) if ((await find(media_id)) !== undefined) left += 1;
   const why = "They were used since the dry run, or are in quarantine";
   if (left > 0) throw notGone(`${left} of ${files.length} cached files`, why);
 }
@@ -231,11 +192,7 @@ async function purgeHistory(
   return partner + others;
 }
 
-async function poll(
-  clock: DutiesSession["clock"],
-  what: string,
-  isDone: () => Promise<boolean>,
-): Promise<void> {
+async function poll(clock: DutiesSession["clock"], what: string, isDone: () => Promise<boolean>) {
   const deadline = clock.now() + STEP_MAX_MS;
   while (!(await isDone())) {
     if (clock.now() > deadline) throw notGone(what, "The homeserver is still at work on it");
@@ -253,16 +210,19 @@ async function finish(
   session: DutiesSession,
   run: Run,
   record: PrivateRecord,
-  state: BegunPurge,
+  plan: PurgePlan,
+  begun: BegunPurge,
 ): Promise<PurgeState> {
-  const after = (await session.tables?.counts(session.partner)) ?? null;
-  const isDestination = await session.homeserver.isDestination(session.partner);
+  const after = (await session.tables?.counts()) ?? null;
+  const isDestination = await session.homeserver.isDestination();
   const at = new Date(session.clock.now()).toISOString();
-  const items = purgesAnything(state.plan)
-    ? purgeEvidence({ ...state, after, isDestination, at, backups: record.duties.backups })
-    : [];
-  const done = { ...state, done: { at, after, items: [...items] } };
-  write(run, done);
+  const { backups } = record.duties;
+  const items =
+    plan.media.purge || plan.rooms.length > 0
+      ? purgeEvidence({ plan, begun, after, isDestination, at, backups })
+      : [];
+  const state: PurgeState = { version: 1, plan, begun, done: { at, after, items: [...items] } };
+  write(run, state);
   addDutiesEvidence(run, items);
-  return done;
+  return state;
 }

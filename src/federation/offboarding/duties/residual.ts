@@ -1,60 +1,50 @@
 // What remains of a partnership although every plane is closed: counts and times, never content.
 // Invariant: what cannot be known is null, and why is said beside it.
-
 import { visibleId } from "../../../domain/identifiers.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
 import { readPlane } from "../../state/plane-records.ts";
 import type { Residual } from "../run/context.ts";
 import { type Run, readStage } from "../run/run-file.ts";
-import { countEvents, type DutiesContext, type DutiesSession, partnerRooms, withDuties } from "./session.ts";
+import { countEvents, type DutiesContext, partnerRooms, withDuties } from "./session.ts";
 
-export interface ResidualReport {
-  /** Specification 8.7, the stage of data duties: what a completion states. */
-  readonly statement: Residual;
-  readonly unknown: Readonly<Record<string, string>>;
-}
+export type ResidualReport = Awaited<ReturnType<typeof residualReport>>;
 
-/** @throws DrawbridgeError as the homeserver does */
-export function residualReport(context: DutiesContext, run: Run): Promise<ResidualReport> {
-  return withDuties(context, run, (session) => residualOf(session, tokensLiveUntil(context, run)));
-}
-
-async function residualOf(
-  session: DutiesSession,
-  tokensUntil: ReturnType<typeof tokensLiveUntil>,
-): Promise<ResidualReport> {
-  const { partner, own, tables, clock } = session;
-  const found = await partnerRooms(session);
-  const now = clock.now();
-  const byRoom = await tables?.eventsByRoom(partner);
-  const rooms: { room: string; events: number }[] = [];
-  const thirds = new Map<string, number>();
-  for (const { room, state } of found) {
-    const events =
-      byRoom === undefined ? (await countEvents(session, room, now)).partner : (byRoom.get(room) ?? 0);
-    rooms.push({ room: visibleId(room), events });
-    if (presentOf(state, partner).length === 0) continue;
-    for (const server of joinedByServer(state).keys()) {
-      if (server !== partner && server !== own) thirds.set(server, (thirds.get(server) ?? 0) + 1);
+/** `statement`: what a completion states (specification 8.7). @throws DrawbridgeError as the homeserver does */
+export function residualReport(context: DutiesContext, run: Run) {
+  const tokens = tokensLiveUntil(context, run);
+  return withDuties(context, run, async (session) => {
+    const { partner, own, tables, clock } = session;
+    const found = await partnerRooms(session);
+    const now = clock.now();
+    const byRoom = await tables?.eventsByRoom();
+    const rooms: Residual["rooms"] = [];
+    const thirds = new Map<string, number>();
+    for (const { room, state } of found) {
+      const events =
+        byRoom === undefined ? (await countEvents(session, room, now)).partner : (byRoom.get(room) ?? 0);
+      rooms.push({ room: visibleId(room), events });
+      if (presentOf(state, partner).length === 0) continue;
+      for (const server of joinedByServer(state).keys()) {
+        if (server !== partner && server !== own) thirds.set(server, (thirds.get(server) ?? 0) + 1);
+      }
     }
-  }
-  const counts = await tables?.counts(partner);
-  const third_servers = [...thirds].map(([server, n]) => ({ server, rooms: n }));
-  return {
-    statement: {
+    const counts = await tables?.counts();
+    const third_servers = [...thirds].map(([server, n]) => ({ server, rooms: n }));
+    const statement: Residual = {
       rooms,
       device_keys: counts?.["device_lists_remote_cache"] ?? null,
-      tokens_live_until: "until" in tokensUntil ? tokensUntil.until : null,
+      tokens_live_until: "until" in tokens ? tokens.until : null,
       third_servers: third_servers.sort((left, right) => (left.server < right.server ? -1 : 1)),
-    },
-    unknown: {
+    };
+    const unknown: Readonly<Record<string, string>> = {
       // The gateway counts calls, and forgets whose a stream was once the client is gone.
       streams: "not_told_by_gateway",
       ...(counts === undefined && { device_keys: "database_not_read" }),
-      ...("reason" in tokensUntil && { tokens_live_until: tokensUntil.reason }),
-    },
-  };
+      ...("reason" in tokens && { tokens_live_until: tokens.reason }),
+    };
+    return { statement, unknown };
+  });
 }
 
 /** When the last token ends; never too early, by the last time at which the client was surely disabled. */

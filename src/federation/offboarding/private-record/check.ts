@@ -21,7 +21,11 @@ export class RecordError extends DrawbridgeError {
   readonly problems: readonly RecordProblem[];
 
   constructor(file: string, problems: readonly RecordProblem[]) {
-    super("config_invalid", problems.map((problem) => renderRecordProblem(file, problem)).join("\n"), {
+    const lines = problems.map(({ rule, field, line, message, hint }) => {
+      const where = line === 0 ? file : `${file}:${line}`;
+      return `${where}: ${field === "" ? "" : `${field}: `}${message} [${rule}]\n    hint: ${hint}`;
+    });
+    super("config_invalid", lines.join("\n"), {
       hint: "Correct what is named above; nothing was written or begun.",
     });
     this.name = "RecordError";
@@ -29,27 +33,15 @@ export class RecordError extends DrawbridgeError {
   }
 }
 
-function renderRecordProblem(file: string, { rule, field, line, message, hint }: RecordProblem): string {
-  const where = line === 0 ? file : `${file}:${line}`;
-  return `${where}: ${field === "" ? "" : `${field}: `}${message} [${rule}]\n    hint: ${hint}`;
-}
-
-export interface CheckedRecord {
-  /** Undefined when anything is wrong or missing. */
-  readonly record: PrivateRecord | undefined;
-  /** Paths of the fields that are still to be filled in, in the schema's order. */
-  readonly missing: readonly string[];
-  readonly problems: readonly RecordProblem[];
-  /** The plain values, checked or not; empty when the text has a problem. */
-  readonly values: Readonly<Record<string, unknown>>;
-}
-
 type Path = readonly PropertyKey[];
 
 /** To the end of the line, whatever stands before its line feed. */
 const COMMENT = /(?:^|\s)#(.*)$/s;
 
-export function checkRecordText(text: string): CheckedRecord {
+export type CheckedRecord = Readonly<ReturnType<typeof checkRecordText>>;
+
+/** `record` is undefined when anything is wrong or missing; `values`, checked or not, are empty when there is a problem. */
+export function checkRecordText(text: string) {
   const { isRefused, document, lines, problems: unread, values, lineOf } = parseBounded(text);
   const form = unread.map(({ message, line }) => yamlProblem(message, line));
   if (isRefused) return failed(form);
@@ -59,7 +51,7 @@ export function checkRecordText(text: string): CheckedRecord {
   if (document === undefined || !isObject(values) || form.length > 0) {
     return failed([...brokenLines(text, brokenByText), ...form]);
   }
-  const at: At = (path) => valueAt(values, path.split("."));
+  const { contradictions, required } = acrossFields(values, lineOf);
   const broken = [...brokenLines(text, brokenByTail), ...brokenValues(document.contents, [], lineOf)];
   const spoiled = new Set(broken.map(({ field }) => field));
   const result = PrivateRecord.safeParse(values);
@@ -68,16 +60,16 @@ export function checkRecordText(text: string): CheckedRecord {
     ...broken,
     // A value that breaks a content rule is not reported for its form as well.
     ...schema.filter(({ field }) => field === "" || !spoiled.has(field)),
-    ...contradictions(at, lineOf),
+    ...contradictions,
   ];
   const missing = RECORD_FIELDS.filter(
-    ({ path, isOptional }) => (!isOptional || REQUIRED_WHEN[path]?.(at) === true) && at(path) == null,
+    ({ path, isOptional }) =>
+      (!isOptional || required[path] === true) && valueAt(values, path.split(".")) == null,
   ).map(({ path }) => path);
   const isComplete = result.success && problems.length === 0 && missing.length === 0;
   return { record: isComplete ? result.data : undefined, missing, problems, values };
 }
 
-/** The value at a path of a plain object. */
 export function valueAt(values: unknown, path: Path): unknown {
   let value = values;
   for (const step of path) {
@@ -87,8 +79,10 @@ export function valueAt(values: unknown, path: Path): unknown {
   return value;
 }
 
-function failed(problems: readonly RecordProblem[]): CheckedRecord {
-  return { record: undefined, missing: [], problems, values: {} };
+function failed(problems: readonly RecordProblem[]) {
+  const missing: readonly string[] = [];
+  const values: Readonly<Record<string, unknown>> = {};
+  return { record: undefined, missing, problems, values };
 }
 
 function yamlProblem(message: string, line: number): RecordProblem {
@@ -100,7 +94,6 @@ function brokenLines(text: string, broken: (line: string) => readonly BrokenRule
   return lines.flatMap((line, at) => broken(line).map((one) => ({ ...one, field: "", line: at + 1 })));
 }
 
-/** What the comment at the end of a line holds. */
 function brokenByTail(line: string): readonly BrokenRule[] {
   const comment = COMMENT.exec(line)?.[1];
   return comment === undefined ? [] : brokenByComment(comment);
@@ -122,7 +115,6 @@ function namesBesides(text: string, document: Document.Parsed, lines: LineCounte
   return problems;
 }
 
-/** What the rules say of every scalar, the keys among them. */
 function brokenValues(node: unknown, path: Path, lineOf: LineOf): RecordProblem[] {
   if (isMap(node)) {
     return node.items.flatMap(({ key, value }) => {
@@ -161,95 +153,77 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
   });
 }
 
-type At = (path: string) => unknown;
+/** A record as it is written, right or wrong: any part may be absent, and any value anything. */
+type Written<Value> = Value extends readonly unknown[]
+  ? unknown
+  : Value extends object
+    ? { readonly [Name in keyof Value]?: Written<Value[Name]> | null }
+    : unknown;
 
-/** Values that are right by themselves and contradict each other. */
-const CONTRADICTIONS: readonly (Omit<RecordProblem, "line"> & { readonly isBroken: (at: At) => boolean })[] =
-  [
-    {
-      rule: "record.kind_contradicts_trigger",
-      field: "revocation.trigger",
-      message: "an emergency is for a suspected compromise alone",
-      hint: "Write suspected_compromise, or another kind.",
-      isBroken: (at) => {
-        const trigger = at("revocation.trigger");
-        const isOther = typeof trigger === "string" && trigger !== "suspected_compromise";
-        return at("revocation.kind") === "emergency" && isOther;
-      },
-    },
-    {
-      rule: "record.window",
-      field: "maintenance.until",
-      message: "is not after maintenance.from",
-      hint: "Correct one of the two.",
-      isBroken: (at) => timeOf(at("maintenance.until")) <= timeOf(at("maintenance.from")),
-    },
-    {
-      rule: "record.retention",
-      field: "duties.retention.until",
-      message: "is set although nothing is retained",
-      hint: "Clear the date, or write kept.",
-      isBroken: (at) => at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
-    },
-    {
-      rule: "record.room_twice",
-      field: "duties.purge.rooms",
-      message: "names a room twice",
-      hint: "Say once what becomes of it.",
-      isBroken: (at) => {
-        const named = purgedRooms(at).map((entry) => (isObject(entry) ? entry["room"] : undefined));
-        return isPurgeDecided(at) && new Set(named).size !== named.length;
-      },
-    },
-    {
-      rule: "record.quarantined_media",
-      field: "duties.purge.quarantinedMedia",
-      message: "cannot be purged while remoteMedia is kept",
-      hint: "Write purge for both, or keep for this one.",
-      isBroken: (at) =>
-        isPurgeDecided(at) &&
-        at("duties.purge.remoteMedia") !== "purge" &&
-        at("duties.purge.quarantinedMedia") === "purge",
-    },
-    {
-      rule: "record.purge_waiver",
-      field: "duties.purge.waiver",
-      message: "is set although something is purged",
-      hint: "Take the waiver away, or keep everything.",
-      isBroken: (at) => isPurgeDecided(at) && !purgesNothing(at) && at("duties.purge.waiver") != null,
-    },
-  ];
-
-/** Optional fields that a record must have because of what other fields say. */
-const REQUIRED_WHEN: Readonly<Record<string, (at: At) => boolean>> = {
-  "duties.retention.until": (at) => at("duties.retention.state") === "kept",
-  "duties.purge.waiver": purgesNothing,
-  "readmission.owner": (at) => at("readmission.possible") === true,
-};
-
-function contradictions(at: At, lineOf: LineOf): RecordProblem[] {
-  return CONTRADICTIONS.filter(({ isBroken }) => isBroken(at)).map(({ isBroken: _, ...problem }) => ({
-    ...problem,
-    line: lineOf(problem.field.split(".")),
-  }));
+/** Values that are right by themselves and contradict each other, and optional fields that others make necessary. */
+function acrossFields(values: object, lineOf: LineOf) {
+  const { revocation, maintenance, duties, readmission } = values as Written<PrivateRecord>;
+  const { retention, purge } = duties ?? {};
+  const { remoteMedia, quarantinedMedia } = purge ?? {};
+  const rooms: readonly unknown[] | undefined = Array.isArray(purge?.rooms) ? purge.rooms : undefined;
+  const named = (rooms ?? []).map((entry) => (isObject(entry) ? entry["room"] : undefined));
+  const isDecided = rooms !== undefined && remoteMedia != null && quarantinedMedia != null;
+  const keepsRooms = rooms?.every((entry) => !isObject(entry) || entry["how"] === "keep") === true;
+  const purgesNothing = keepsRooms && remoteMedia != null && remoteMedia !== "purge";
+  const trigger = revocation?.trigger;
+  const isBroken: Readonly<Record<keyof typeof CONTRADICTIONS, boolean>> = {
+    kind_contradicts_trigger:
+      revocation?.kind === "emergency" && typeof trigger === "string" && trigger !== "suspected_compromise",
+    window: timeOf(maintenance?.until) <= timeOf(maintenance?.from),
+    retention: retention?.state === "ended" && retention.until != null,
+    room_twice: isDecided && new Set(named).size !== named.length,
+    quarantined_media: isDecided && remoteMedia !== "purge" && quarantinedMedia === "purge",
+    purge_waiver: isDecided && !purgesNothing && purge?.waiver != null,
+  };
+  const contradictions = Object.entries(CONTRADICTIONS).flatMap(([rule, problem]): RecordProblem[] => {
+    if (!isBroken[rule as keyof typeof CONTRADICTIONS]) return [];
+    return [{ rule: `record.${rule}`, ...problem, line: lineOf(problem.field.split(".")) }];
+  });
+  const required: Readonly<Record<string, boolean>> = {
+    "duties.retention.until": retention?.state === "kept",
+    "duties.purge.waiver": purgesNothing,
+    "readmission.owner": readmission?.possible === true,
+  };
+  return { contradictions, required };
 }
 
-function isPurgeDecided(at: At): boolean {
-  const { rooms, remoteMedia, quarantinedMedia } = (at("duties.purge") ?? {}) as Record<string, unknown>;
-  return Array.isArray(rooms) && remoteMedia != null && quarantinedMedia != null;
-}
-
-function purgedRooms(at: At): readonly unknown[] {
-  const rooms = at("duties.purge.rooms");
-  return Array.isArray(rooms) ? rooms : [];
-}
-
-/** False also while that is not decided. */
-function purgesNothing(at: At): boolean {
-  const media = at("duties.purge.remoteMedia");
-  if (!Array.isArray(at("duties.purge.rooms")) || media == null || media === "purge") return false;
-  return purgedRooms(at).every((entry) => !isObject(entry) || entry["how"] === "keep");
-}
+const CONTRADICTIONS = {
+  kind_contradicts_trigger: {
+    field: "revocation.trigger",
+    message: "an emergency is for a suspected compromise alone",
+    hint: "Write suspected_compromise, or another kind.",
+  },
+  window: {
+    field: "maintenance.until",
+    message: "is not after maintenance.from",
+    hint: "Correct one of the two.",
+  },
+  retention: {
+    field: "duties.retention.until",
+    message: "is set although nothing is retained",
+    hint: "Clear the date, or write kept.",
+  },
+  room_twice: {
+    field: "duties.purge.rooms",
+    message: "names a room twice",
+    hint: "Say once what becomes of it.",
+  },
+  quarantined_media: {
+    field: "duties.purge.quarantinedMedia",
+    message: "cannot be purged while remoteMedia is kept",
+    hint: "Write purge for both, or keep for this one.",
+  },
+  purge_waiver: {
+    field: "duties.purge.waiver",
+    message: "is set although something is purged",
+    hint: "Take the waiver away, or keep everything.",
+  },
+} as const;
 
 /** NaN, which is neither before nor after anything, for what is no time. */
 function timeOf(value: unknown): number {

@@ -5,12 +5,6 @@ import { parseRoomId } from "../../../domain/identifiers.ts";
 import { RunId } from "../../../records/format/fields.ts";
 import { secretsInText, secretsInValues } from "../../registry/secret-rules.ts";
 
-export interface BrokenRule {
-  readonly rule: string;
-  readonly message: string;
-  readonly hint: string;
-}
-
 const VALUE_LENGTH_MAX = 512;
 const COMMENT_LENGTH_MAX = 200;
 /** A longer text is refused for its length, so that no pattern has to search all of it. */
@@ -46,7 +40,9 @@ const HINTS = {
     "Leave it out: a record names no secret, not even by reference. If others could read it, replace it.",
 } as const;
 
-function broken(rule: string, holds: string): BrokenRule {
+export type BrokenRule = Readonly<ReturnType<typeof broken>>;
+
+function broken(rule: string, holds: string) {
   const kind = rule.split(".")[0] ?? "";
   return { rule, message: `holds ${holds}`, hint: HINTS[kind as keyof typeof HINTS] ?? HINTS.personal };
 }
@@ -56,9 +52,7 @@ function brokenTextRules(text: string): readonly BrokenRule[] {
   return found.map(([rule, [holds]]) => broken(rule, holds));
 }
 
-function brokenSecretRules(
-  problems: readonly { readonly rule: string; readonly message: string }[],
-): readonly BrokenRule[] {
+function brokenSecretRules(problems: readonly { readonly rule: string; readonly message: string }[]) {
   return problems.map(({ rule, message }) => broken(rule, message.replace(/^holds /, "")));
 }
 
@@ -76,10 +70,7 @@ export function brokenByComment(comment: string): readonly BrokenRule[] {
     : [...found, broken("content.free_text", `more than ${COMMENT_LENGTH_MAX} characters of comment`)];
 }
 
-export function brokenByValue(
-  value: string | number | bigint,
-  path: readonly PropertyKey[],
-): readonly BrokenRule[] {
+export function brokenByValue(value: string | number | bigint, path: readonly PropertyKey[]) {
   const whole = String(value);
   const text = whole.slice(0, SEARCHED_MAX);
   const names = path.filter((step) => typeof step === "string");

@@ -123,11 +123,7 @@ export function knownValues({ organisation }: Registry, { partner }: PartnerEntr
   ]);
 }
 
-export function registryProblems(
-  record: PrivateRecord,
-  registry: Registry,
-  entry: PartnerEntry,
-): readonly RecordProblem[] {
+export function registryProblems(record: PrivateRecord, registry: Registry, entry: PartnerEntry) {
   const problems: RecordProblem[] = [];
   const elsewhere = "Correct the record, or name the partner that is meant.";
   const report = (field: string, message: string, rule = "record.not_in_registry", hint = elsewhere) =>

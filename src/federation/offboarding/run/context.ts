@@ -13,8 +13,8 @@ import { commandSigner, fileSigner, type Signer } from "../../../records/sign/si
 import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { Federation } from "../../reconcile/context.ts";
+import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { Block } from "../../workflow/procedure.ts";
-import type { ObserveFromOutside } from "../../workflow/run-step.ts";
 import type { JudgedCondition } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/file.ts";
 import { counterpartyIn, findRun, type Run, type StageProof } from "./run-file.ts";
@@ -73,10 +73,7 @@ export class OffboardingBlocked extends DrawbridgeError {
   }
 }
 
-export function blockedBy(
-  what: string,
-  block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>,
-): OffboardingBlocked {
+export function blockedBy(what: string, block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>) {
   return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
 }
 

@@ -7,6 +7,8 @@ import { join } from "node:path";
 import { z } from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { parseJson } from "../../../domain/json.ts";
+import { DsseEnvelope, DsseEnvelopeDraft } from "../../../records/format/dsse-envelope.ts";
 import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
 import {
   GitRevision,
@@ -24,6 +26,16 @@ import {
   type StageName,
   TRIGGERS,
 } from "../../../records/format/stages.ts";
+import type { TrustedParty } from "../../../records/format/trust.ts";
+import {
+  type AnyStatement,
+  byDigest,
+  type HeldStatements,
+  isCompletion,
+  placeOfStatement,
+  statementIn,
+} from "../../../records/sign/held-statements.ts";
+import type { Kept } from "../../../records/sign/sign-statements.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
@@ -68,7 +80,6 @@ export function runFile(run: string, name: string): string {
   return `${FOLDER}/${run}/${name}`;
 }
 
-/** Where the record of a completed run lies. */
 export function recordFileOf({ run, state }: Run): string {
   return join(state.path, runFile(run, RECORD_FILE));
 }
@@ -250,4 +261,101 @@ export function addDutiesEvidence(run: Run, items: readonly EvidenceItem[]): voi
 
 export function readDutiesEvidence(run: Run): readonly EvidenceItem[] {
   return run.state.read(DutiesFile, runFile(run.run, DUTIES_FILE))?.items ?? [];
+}
+
+// The statements of a run, of both organisations, with their signatures and evidence. Invariants: a signature and what it
+// signs are written together, with the time at which it was made or came in; none is ever made again or taken away.
+
+const STATEMENTS_FILE = "statements.json";
+
+const StatementsFile = z.strictObject({
+  version: z.literal(1),
+  envelopes: z.array(DsseEnvelope),
+  evidence: z.array(EvidenceItem),
+  /** By place and key ID: when that signature was made or came in. */
+  since: z.record(z.string(), Instant),
+});
+export type RunStatements = z.output<typeof StatementsFile>;
+
+/** What was read or written last in each state folder: the file is read again at every step, and holds all evidence. */
+const lastRead = new WeakMap<StateFolder, { readonly text: string; readonly statements: RunStatements }>();
+
+export function readStatements({ run, state }: Run): RunStatements {
+  const none: RunStatements = { version: 1, envelopes: [], evidence: [], since: {} };
+  const text = state.readText(runFile(run, STATEMENTS_FILE));
+  if (text === undefined) return none;
+  const last = lastRead.get(state);
+  if (last?.text === text) return last.statements;
+  const statements = state.read(StatementsFile, runFile(run, STATEMENTS_FILE)) ?? none;
+  lastRead.set(state, { text, statements });
+  return statements;
+}
+
+/** @param at when the signatures that are not in the file yet were made or came in */
+export function writeStatements(run: Run, { envelopes, evidence }: HeldStatements, at: string): void {
+  const since = { ...readStatements(run).since };
+  for (const envelope of envelopes) {
+    for (const { keyid } of envelope.signatures) since[`${placeIn(envelope)} ${keyid}`] ??= at;
+  }
+  const statements: RunStatements = { version: 1, envelopes: [...envelopes], evidence: [...evidence], since };
+  const text = run.state.write(runFile(run.run, STATEMENTS_FILE), statements);
+  lastRead.set(run.state, { text, statements });
+}
+
+/** Keeps an envelope in the place of what has the same payload, and evidence besides, an item once. */
+export function keepEnvelope(
+  run: Run,
+  at: string,
+  envelope: DsseEnvelope,
+  items: readonly EvidenceItem[] = [],
+) {
+  const held = readStatements(run);
+  const others = held.envelopes.filter((one) => one.payload !== envelope.payload);
+  const evidence = [...byDigest([...held.evidence, ...items]).values()];
+  writeStatements(run, { envelopes: [...others, envelope], evidence }, at);
+}
+
+function placeIn(envelope: DsseEnvelope): string {
+  const statement = statementIn(envelope);
+  return statement === undefined ? "" : placeOfStatement(statement);
+}
+
+export function envelopeAt({ envelopes }: HeldStatements, place: string): DsseEnvelope | undefined {
+  return envelopes.find((envelope) => placeIn(envelope) === place);
+}
+
+/** The pinned key by which an organisation has signed an envelope; undefined when it has not. */
+export function signingKeyOf(
+  envelope: DsseEnvelope | undefined,
+  organisation: string,
+  parties: readonly TrustedParty[],
+): string | undefined {
+  const keys = parties.find((party) => party.organisation === organisation)?.keys ?? [];
+  const signature = envelope?.signatures.find(({ keyid }) => keys.some(({ keyId }) => keyId === keyid));
+  return signature?.keyid;
+}
+
+function fileNameOf({ self }: Run, statement: AnyStatement): string {
+  if (isCompletion(statement)) return "completion";
+  const { organisation, stage } = statement.predicate;
+  return `${organisation === self ? "own" : "other"}-${stage}`;
+}
+
+/** The file of a statement to sign. `read` throws DrawbridgeError `state_unreadable` for one of another place or run. */
+export function statementFile(
+  run: Run,
+  place: `own-${StageName}` | `other-${StageName}` | "completion",
+): Kept {
+  const name = runFile(run.run, `statements/${place}.json`);
+  const read = () => {
+    const text = run.state.readText(name);
+    const { data } = DsseEnvelopeDraft.safeParse(parseJson(text ?? ""));
+    const statement = data && statementIn(data);
+    if (statement === undefined) return text;
+    if (statement.predicate.run === run.run && fileNameOf(run, statement) === place) return text;
+    throw new DrawbridgeError("state_unreadable", `${name} holds a statement of another run or place`, {
+      hint: "Find out who put it there, and put back the one that was there.",
+    });
+  };
+  return { read, write: (text) => run.state.writeText(name, text) };
 }

@@ -15,37 +15,27 @@ import { type Partner, partnerEntry, planeState } from "../../registry/partner.t
 import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { parseRevision } from "../../repository/repository.ts";
 import { checkRepository } from "../../work-tree/check.ts";
-import { DeclaredEvidence, RECONCILED, subjectWord } from "../../workflow/declared-evidence.ts";
 import { HINTS } from "../../workflow/hints.ts";
+import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../../workflow/observe-plane.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { observePlane, type Reached, runStep } from "../../workflow/run-step.ts";
-import {
-  type JudgedCondition,
-  judgeConditions,
-  type Objection,
-  objectTo,
-  type Seen,
-} from "../../workflow/step-verdict.ts";
+import { type Reached, runStep } from "../../workflow/run-step.ts";
+import { judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/file.ts";
 import type { RunContext } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
 
-export interface StageObservation extends Seen {
-  /** What the conditions are evaluated with; `closed_at` is when the observation ended. */
-  readonly work: StageWork;
-  /** By room ID or server name; or by an item's subject, or its probe. */
-  readonly outOfReach: readonly Omit<PlaneOutOfReach, "partner">[];
+export const NOT_OUR_ROOM = "not_our_room";
+
+/** By room ID or server name; or by an item's subject, or its probe. */
+type OutOfReach = Omit<PlaneOutOfReach, "partner">;
+
+interface Found {
+  readonly items: readonly EvidenceItem[];
+  readonly outOfReach: readonly OutOfReach[];
   readonly objections: readonly Objection[];
 }
 
-export const NOT_OUR_ROOM = "not_our_room";
-
-export function judgeObservation(observation: StageObservation): readonly JudgedCondition[] {
-  const { work, items, objections } = observation;
-  return objectTo(judgeConditions(evaluateStage(work, items), observation), objections);
-}
-
-type OutOfReach = StageObservation["outOfReach"][number];
+export type StageObservation = Readonly<ReturnType<typeof observed>>;
 
 const VIOLATIONS_MAX = 20;
 const VIOLATION_WITHIN_MS = 3_000;
@@ -53,54 +43,51 @@ const POLL_MS = 100;
 
 type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
 
-/**
- * A stage of a removal as a step of a procedure; where nothing is applied, what was changed by hand is reported.
- * @throws DrawbridgeError `head_refused`, `repository_unusable`, `secret_unavailable`
- */
+/** Reports drift where it applies nothing. @throws DrawbridgeError `head_refused`, `repository_unusable` */
 export async function observeStage(
   context: RunContext,
   progress: ObservedStage,
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
 ): Promise<StageObservation> {
-  const { run } = context;
+  const { run, clock } = context;
   const { plane, conditions } = removalStep(run.kind, progress.stage);
   const partner = counterpartyIn(run);
+  const seal = sealFor(clock, partner, plane ?? "transport");
   if (plane !== null && conditions !== null) {
     const { seen } = await runStep(context, {
       ...{ plane, partner, how, commit },
       observe: (reached) => observeClosed(context, { ...progress, plane }, reached),
-      evaluate: (_reached, seen) => judgeObservation(seen),
+      evaluate: (_reached, seen) => seen.conditions,
     });
     return seen;
   }
-  const leftAlone = () => {
-    const declared = new DeclaredEvidence(partner, plane ?? "transport", context.clock);
-    const about = { probe: LEFT_ALONE, layer: "none", vantage: "nobody", verdict: "unknown" } as const;
-    const items = [declared.item({ ...about, reason: `left_alone_by_${run.kind}` })];
-    return { items, outOfReach: [], objections: [] };
-  };
-  const found = conditions === null ? leftAlone() : await observeDuties(context);
-  return observed(context, progress, { revision: null, render: null }, found);
+  const inForce = { revision: null, render: null };
+  if (conditions !== null) return observed(context, progress, inForce, await observeDuties(context, seal));
+  const about = { probe: LEFT_ALONE, layer: "none", vantage: "nobody", verdict: "unknown" } as const;
+  const items = [seal({ ...about, reason: `left_alone_by_${run.kind}` })];
+  return observed(context, progress, inForce, { items, outOfReach: [], objections: [] });
 }
-
-type Found = Omit<StageObservation, "work" | "fromOutside">;
 
 function observed(
   { clock, outside, run: { kind, self, remover, partner } }: RunContext,
   { stage, scope, opened_at }: ObservedStage,
   inForce: Pick<StageWork, "revision" | "render">,
-  found: Found,
-): StageObservation {
-  const closed_at = timestamp(clock.now());
-  return {
-    ...found,
-    work: {
-      ...{ kind, stage, organisation: self, remover, partner, scope, opened_at, closed_at },
-      ...{ ...inForce, out_of_reach: found.outOfReach },
-    },
-    fromOutside: outside !== undefined,
+  { items, outOfReach, objections }: Found,
+) {
+  const at = timestamp(clock.now());
+  const work = {
+    ...{ kind, stage, organisation: self, remover, partner, scope, opened_at, closed_at: at },
+    ...{ ...inForce, out_of_reach: outOfReach },
   };
+  const conditions = judgeStage(work, { items, fromOutside: outside !== undefined }, objections);
+  return { at, ...inForce, conditions, items, outOfReach };
+}
+
+/** By the evaluation of the record; `work.closed_at` is when the observation ended. */
+export function judgeStage(work: StageWork, seen: Seen, objections: Found["objections"] = []) {
+  const conditions = evaluateStage(work, seen.items).map((one) => judged(one, seen));
+  return objectTo(conditions, objections);
 }
 
 async function observeClosed(
@@ -131,11 +118,7 @@ async function observeClosed(
   });
 }
 
-function objectionTo(
-  plane: PlaneName,
-  partner: Partner | undefined,
-  [changed]: readonly Drift[],
-): Objection | undefined {
+function objectionTo(plane: PlaneName, partner: Partner | undefined, [changed]: readonly Drift[]) {
   const about = { condition: "in_force", probe: RECONCILED } as const;
   if (partner === undefined) {
     return {
@@ -250,20 +233,16 @@ function subjectOf({ subject }: EvidenceItem): string {
 }
 
 /** Denials of the counterparty since the stage was opened; the border writes them a moment after it denies. */
-async function violationsSince(
-  { config, outside, clock }: RunContext,
-  partner: Partner,
-  openedAt: string,
-): Promise<readonly EvidenceItem[]> {
+async function violationsSince({ config, outside, clock }: RunContext, partner: Partner, openedAt: string) {
   const file = resolve(config.directory, config.border.violationsFile);
   const window = { since: openedAt, until: "9999-12-31T23:59:59.999Z" };
-  const declared = new DeclaredEvidence(partner.serverName, "border", clock);
+  const seal = sealFor(clock, partner.serverName, "border");
   for (const deadline = clock.now() + VIOLATION_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
     const { items } = await collectStream("border_violations", file, partner, window);
     const denials = items.flatMap(({ facts, at, line_digest }) => {
       if (facts.stream !== "border_violations" || facts.reason !== "server_not_allowed") return [];
       const { room, event, policy_digest, reason } = facts;
-      return declared.item({
+      return seal({
         ...{ probe: "violation", layer: "border", verdict: "closed", subject: event ?? room, reason },
         references: [line_digest, ...(policy_digest === null ? [] : [policy_digest])],
         at: new Date(at).toISOString(),
@@ -277,10 +256,9 @@ async function violationsSince(
 const STATIC_TESTS = "check_federation";
 const DUTIES = "duties";
 
-async function observeDuties(context: RunContext): Promise<Found> {
+async function observeDuties(context: RunContext, seal: Seal): Promise<Found> {
   const { desired, repository } = await goodState(context);
   const { revision } = desired;
-  const declared = new DeclaredEvidence(counterpartyIn(context.run), "transport", context.clock);
   const objections: Objection[] = [];
   const items = [...readDutiesEvidence(context.run)];
   const registry = await repository.read(revision, ["registry"]);
@@ -289,14 +267,14 @@ async function observeDuties(context: RunContext): Promise<Found> {
   const failed = checkRepository(registry, rendered, readmissions).find(({ result }) => result !== "ok");
   if (failed === undefined) {
     const about = { layer: "registry", verdict: "closed", reason: "passed" } as const;
-    items.push(declared.item({ probe: STATIC_TESTS, ...about, references: [revision] }));
+    items.push(seal({ probe: STATIC_TESTS, ...about, references: [revision] }));
   } else {
     const found = `${failed.name}: ${failed.found[0] ?? "failed"}`;
     const hint = HINTS["static_tests_pass"] ?? "";
     objections.push({ condition: "static_tests_pass", probe: STATIC_TESTS, found, hint });
   }
   try {
-    items.push(...recorded(context.facts(context.run), declared));
+    items.push(...recorded(context.facts(context.run), seal));
   } catch (error) {
     if (!(error instanceof DrawbridgeError)) throw error;
     const found = error.message.split("\n")[0] ?? "";
@@ -311,17 +289,14 @@ async function observeDuties(context: RunContext): Promise<Found> {
   return { items, outOfReach, objections };
 }
 
-function recorded(
-  { retention, backupsExpireBy, purgeWaiver }: RecordFacts,
-  declared: DeclaredEvidence,
-): readonly EvidenceItem[] {
+function recorded({ retention, backupsExpireBy, purgeWaiver }: RecordFacts, seal: Seal) {
   const about = { layer: "private_record", verdict: "closed" } as const;
   const references = [
     `retention=${retention.state}${retention.until === null ? "" : `:${retention.until}`}`,
     `backups_expire_by=${backupsExpireBy}`,
     "replicated_history=not_retracted",
   ];
-  const duties = declared.item({ probe: DUTIES, ...about, reason: "recorded", references });
+  const duties = seal({ probe: DUTIES, ...about, reason: "recorded", references });
   if (purgeWaiver === null) return [duties];
-  return [duties, declared.item({ probe: "purge_waived", ...about, reason: purgeWaiver })];
+  return [duties, seal({ probe: "purge_waived", ...about, reason: purgeWaiver })];
 }

@@ -24,9 +24,8 @@ import {
   requireOpen,
   withRun,
 } from "../run/context.ts";
-import { counterpartyIn, type Run } from "../run/run-file.ts";
-import { readStatements, signingKeyOf, writeStatements } from "../run/statements.ts";
-import { finishRecord } from "./complete.ts";
+import { counterpartyIn, type Run, readStatements, signingKeyOf, writeStatements } from "../run/run-file.ts";
+import { finishRecord } from "./sign.ts";
 
 const REFUSED = "the file is refused, and nothing of it was taken in";
 
@@ -64,10 +63,7 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
   });
 }
 
-/**
- * Refuses what the other organisation says it observed in the future, or before the run was opened that it has joined:
- * evidence of an earlier removal would show nothing of now.
- */
+/** Refuses what was observed in the future, or before the run was opened: that shows nothing of this removal. */
 function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number): void {
   const other = counterpartyIn(run);
   const from = run.self === run.remover ? Date.parse(run.opened_at) - CLOCK_SKEW_MS : 0;
@@ -98,10 +94,7 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
   });
 }
 
-/**
- * Refuses a scope that leaves out the client by which this organisation is let in there; it may be true all the same.
- * Agents have names of each organisation's own, and are not compared: a client is closed for all.
- */
+/** Refuses a scope without the client by which this organisation is let in there: a client is closed for all agents. */
 async function requireOwnClients(context: RunContext, { envelopes }: HeldStatements): Promise<void> {
   const other = counterpartyIn(context.run);
   const { desired } = await acceptedState(context);

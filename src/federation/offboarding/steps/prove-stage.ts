@@ -1,6 +1,5 @@
 // One stage of one's own, from its opening to its proof. Invariants: that a stage is begun is written before anything
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
-
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isLeftOpen, isSettled } from "../../../records/conditions/evaluate.ts";
 import {
@@ -11,7 +10,7 @@ import {
 } from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
-import { setAsideLines } from "../../change/commit-base.ts";
+import { setAsideLines } from "../../change/commit-change.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
@@ -32,21 +31,15 @@ import {
   type StageProof,
   writeStage,
 } from "../run/run-file.ts";
-import { judgeObservation, observeStage, roomsIn, type StageObservation } from "../stages/observe-stage.ts";
+import { observeStage, roomsIn } from "../stages/observe-stage.ts";
 
 /** @param skipped why the stage is opened before both have signed the one before it */
-export async function workStage(
-  context: RunContext,
-  stage: StageName,
-  skipped: string | null,
-): Promise<StageProgress> {
+export async function workStage(context: RunContext, stage: StageName, skipped: string | null) {
   const { run } = context;
   const { plane, edit } = removalStep(run.kind, stage);
   const begun = readStage(run, stage);
   const isClosing = edit !== null && !(await isCommitted(context, begun, plane));
-  const admits = (partner: Partner) => {
-    if (run.kind === "partial") requireNamed(context, stage, partner);
-  };
+  const admits = (partner: Partner) => requireNamed(context, stage, partner);
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
   if (isClosing && run.kind === "partial") {
     const { desired } = await goodState(context);
@@ -60,9 +53,9 @@ export async function workStage(
   const { proof } = await prove(context, progress, "apply", isClosing ? commit : undefined);
   const proved = { ...progress, proof };
   // After a restart of the homeserver, its process of now is the one to measure from.
-  const isRestarted = proof?.conditions.some((one) => one.condition === "no_restart" && !isSettled(one));
-  if (isRestarted !== true) return writeStage(run, proved);
-  const started_at = proof?.items.map(startedAtOf).find((at) => at !== null) ?? null;
+  const isRestarted = proof.conditions.some((one) => one.condition === "no_restart" && !isSettled(one));
+  if (!isRestarted) return writeStage(run, proved);
+  const started_at = proof.items.map(startedAtOf).find((at) => at !== null) ?? null;
   return writeStage(run, { ...proved, scope: { ...proved.scope, started_at } });
 }
 
@@ -72,17 +65,32 @@ export async function prove(
   progress: StageProgress,
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
-): Promise<StageProgress> {
+) {
+  const { stage, countersignature_skipped: skipped } = progress;
   const observation = await observeStage(context, progress, how, commit);
-  return { ...progress, proof: proofOf(context, progress, observation) };
+  const { at, revision, render, conditions, outOfReach } = observation;
+  const named = new Set(conditions.flatMap(({ evidence }) => evidence));
+  const listed = new Set(outOfReach.map(({ subject }) => subject));
+  // Where a condition does not hold, every item is kept, so that an operator can examine it. What is waived although it
+  // was observed open is always kept.
+  const holds = conditions.every(isSettled);
+  const items = observation.items.filter(
+    (item) => !holds || named.has(item.digest) || isLeftOpen(item, listed),
+  );
+  const proof: StageProof = {
+    ...{ at, revision, render, conditions: [...conditions], out_of_reach: [...outOfReach] },
+    items: [...new Map(items.map((item) => [item.digest, item])).values()],
+    attested: [
+      ...(skipped === null ? [] : [`${SKIPPED_WORD}${skipped}`]),
+      ...(stage === STAGE_NAMES[0] ? [`${TRIGGER_WORD}${context.run.trigger}`] : []),
+      ...(stage === "data_duties" ? attestedDuties(context) : []),
+    ],
+  };
+  return { ...progress, proof };
 }
 
 /** Whether the stage's commit was made and the plane is still closed: a commit that opens it again is followed by another. */
-async function isCommitted(
-  context: RunContext,
-  begun: StageProgress | undefined,
-  plane: PlaneName | null,
-): Promise<boolean> {
+async function isCommitted(context: RunContext, begun: StageProgress | undefined, plane: PlaneName | null) {
   if (plane === null || (begun?.commit ?? null) === null) return false;
   const { desired } = await goodState(context);
   return partnerEntry(desired.registry, counterpartyIn(context.run))?.partner.planes[plane] !== "open";
@@ -90,6 +98,7 @@ async function isCommitted(
 
 /** A partial removal closes two planes whole: only what is named may be on them, when they are closed too. */
 function requireNamed({ facts, run }: RunContext, stage: StageName, partner: Partner): void {
+  if (run.kind !== "partial") return;
   const blocks = closedUnnamed(partner, facts(run).agents).map((agent) => ({
     ...{ stage, plane: PLANE_OF_STAGE[stage], condition: "named", probe: "private_record" },
     found: `${agent} would be closed as well, and the private record does not name it`,
@@ -131,33 +140,6 @@ async function scopeNow(context: RunContext, stage: StageName): Promise<Scope> {
   return { ...scope, started_at: items.map(startedAtOf).find((at) => at !== null) ?? null };
 }
 
-function proofOf(
-  context: RunContext,
-  { stage, countersignature_skipped: skipped }: StageProgress,
-  observation: StageObservation,
-): StageProof {
-  const conditions = judgeObservation(observation);
-  const { closed_at: at, revision, render } = observation.work;
-  const named = new Set(conditions.flatMap(({ evidence }) => evidence));
-  const listed = new Set(observation.outOfReach.map(({ subject }) => subject));
-  // Where a condition does not hold, every item is kept, so that an operator can examine it. What is waived although it
-  // was observed open is always kept.
-  const holds = conditions.every(isSettled);
-  const items = observation.items.filter(
-    (item) => !holds || named.has(item.digest) || isLeftOpen(item, listed),
-  );
-  return {
-    ...{ at, revision, render, conditions: [...conditions] },
-    out_of_reach: [...observation.outOfReach],
-    items: [...new Map(items.map((item) => [item.digest, item])).values()],
-    attested: [
-      ...(skipped === null ? [] : [`${SKIPPED_WORD}${skipped}`]),
-      ...(stage === STAGE_NAMES[0] ? [`${TRIGGER_WORD}${context.run.trigger}`] : []),
-      ...(stage === "data_duties" ? attestedDuties(context) : []),
-    ],
-  };
-}
-
 export const STATIC_TESTS_COMMAND = "check:federation";
 
 function attestedDuties({ facts, run }: RunContext): readonly string[] {
@@ -177,8 +159,7 @@ function attestedDuties({ facts, run }: RunContext): readonly string[] {
 }
 
 /**
- * Closes one plane in one commit, however often it is tried: where the file says already what it would say, the commit is
- * found again by its message.
+ * Closes one plane in one commit, found again by its message where the file says already what it would say.
  * @param admits given the partner as the commit would find it, throws to have nothing happen; may be called again
  */
 export async function commitStage(
@@ -210,11 +191,7 @@ function trailers(run: Run, stage: StageName): readonly string[] {
   return [`Offboarding-Run: ${run.run}`, `Offboarding-Stage: ${stage}`];
 }
 
-async function stageCommit(
-  repository: Repository,
-  run: Run,
-  stage: StageName,
-): Promise<Revision | undefined> {
+async function stageCommit(repository: Repository, run: Run, stage: StageName) {
   const patterns = trailers(run, stage).map((trailer) => `--grep=${trailer}`);
   const args = ["log", "--format=%H", "--fixed-strings", "--all-match", ...patterns, repository.ref, "--"];
   const listed = await gitLine(args, repository.call());

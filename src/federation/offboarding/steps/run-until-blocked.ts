@@ -1,21 +1,21 @@
-// Carries a run as far as it goes without a person: every step of one's own, signing, passing on, taking in what has
-// come, and countersigning. Invariants: it does nothing that the single commands would not do, in the order that
-// `stepsOf` gives; what only people can decide (a purge, a waiver) ends it; each step is found again after a kill.
+// Carries a run as far as it goes without a person, step by step; and what a person decides of it: a waiver, or its end.
+// Invariants: it does nothing that the single commands would not do, in the order that `nextStepsOf` gives; what only
+// people can decide (a purge, a waiver) ends it; each step is found again after a kill.
+import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
-import type { StageName } from "../../../records/format/stages.ts";
+import { Word } from "../../../records/format/fields.ts";
+import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
 import { applyPlanes, type PlaneResult, performAct } from "../../containment/contain-or-restore.ts";
 import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
 import { changeRun, counterpartyIn, findRun, type Run } from "../run/run-file.ts";
-import { complete } from "./complete.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
 import { workStage } from "./prove-stage.ts";
-import { sign } from "./sign.ts";
-import { nextStepsOf, type RunView, type StageState, viewOf, waitedFor } from "./status.ts";
-import { wordOf } from "./waive-and-abort.ts";
+import { complete, sign } from "./sign.ts";
+import { nextStepsOf, type RunView, type StageState, unwaivedIn, viewOf, waitedFor } from "./status.ts";
 
 interface RunStepsOptions {
   readonly run?: string | undefined;
@@ -37,10 +37,7 @@ const LOOK_EVERY_MS = 10;
 const LOOK_AT_OWN_MS = 500;
 
 /** @throws OffboardingBlocked when a plane is open that was signed for; RecordRefused; what the single steps throw */
-export async function runSteps(
-  context: OffboardingContext,
-  options: RunStepsOptions,
-): Promise<{ readonly run: Run; readonly end: RunEnd }> {
+export async function runSteps(context: OffboardingContext, options: RunStepsOptions) {
   const { state, clock, say } = context;
   const { run: id } = findRun(state, options.run);
   const { parties } = trustOf(context.config);
@@ -172,4 +169,57 @@ async function contain(context: RunContext): Promise<readonly PlaneResult[]> {
   const planes = await applyPlanes(context, "contain", partner);
   changeRun(run, { contained_at: timestamp(context.clock.now()) });
   return planes;
+}
+
+/** A word of the command line that comes into a signed statement after `prefix`. @throws DrawbridgeError `usage` */
+export function wordOf(option: string, text: string, prefix = ""): string {
+  if (text !== "" && Word.safeParse(`${prefix}${text}`).success) return text;
+  throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is not a valid code`, {
+    hint: "Write a code or a reference: letters, digits and . _ : -, without a person's contact.",
+  });
+}
+
+/** Counts once the stage is signed; `by`: the record's owner when absent. @throws DrawbridgeError `usage` */
+export function waive(
+  context: OffboardingContext,
+  subject: string,
+  options: { readonly reason: string; readonly by?: string | undefined; readonly run?: string | undefined },
+) {
+  return withRun(context, options.run, async ({ run, trust: { parties } }) => {
+    requireOpen(run);
+    const reason = wordOf("--reason", options.reason);
+    const by = options.by === undefined ? context.facts(run).owner : wordOf("--by", options.by);
+    const { stages } = viewOf(run, parties);
+    const open = stages.filter(({ own }) => own.state === "proving" || own.state === "proved");
+    const known = open.flatMap(({ progress }) => progress?.proof?.out_of_reach ?? []);
+    const names = [...new Set(known.map((one) => one.subject))];
+    if (!names.includes(subject)) {
+      const nothing = "Nothing is out of reach in a stage that is not signed yet";
+      const hint = names.length === 0 ? nothing : `Name one of ${names.join(", ")}`;
+      throw new DrawbridgeError("usage", `nothing out of reach is called ${JSON.stringify(subject)}`, {
+        hint: `${hint}; nothing was changed.`,
+      });
+    }
+    const waiver = { subject, by, reason, at: timestamp(context.clock.now()) };
+    const isWaived = run.waivers.some((one) => one.subject === subject);
+    const waived = isWaived ? run : changeRun(run, { waivers: [...run.waivers, waiver] });
+    const left = stages.flatMap(({ progress }) => unwaivedIn(waived, progress?.proof?.out_of_reach));
+    return { run: waived, left: [...new Set(left.map((one) => one.subject))] };
+  });
+}
+
+/** Ends a run. What is closed stays closed. @returns the planes that this run has closed */
+export function abort(context: OffboardingContext, options: { reason: string; run?: string | undefined }) {
+  return withRun(context, options.run, async ({ run, trust: { parties } }) => {
+    const reason = wordOf("--reason", options.reason);
+    if (run.ended?.how !== "aborted") requireOpen(run);
+    const view = viewOf(run, parties);
+    const closed = view.stages.flatMap(({ stage, progress }) => {
+      const plane = PLANE_OF_STAGE[stage];
+      return plane !== null && progress?.commit != null ? [plane] : [];
+    });
+    const at = timestamp(context.clock.now());
+    const ended = run.ended === null ? changeRun(run, { ended: { how: "aborted", reason, at } }) : run;
+    return { run: ended, closed, contained: run.contained_at !== null };
+  });
 }

@@ -6,18 +6,20 @@ import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
-import { type Plan, plan } from "../../workflow/plan.ts";
+import { plan } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep, type StepStatus } from "../../workflow/procedure.ts";
 import { blocksIn, type OffboardingContext, type StageBlock, withRun } from "../run/context.ts";
 import {
   counterpartyIn,
+  envelopeAt,
   type Run,
   readStage,
+  readStatements,
   recordFileOf,
   type StageProgress,
   type StageProof,
+  signingKeyOf,
 } from "../run/run-file.ts";
-import { envelopeAt, readStatements, signingKeyOf } from "../run/statements.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
 export type StageState = "pending" | "closing" | "proving" | "proved" | "signed" | "countersigned";
@@ -167,7 +169,6 @@ function stepStatus(view: StageView): StepStatus {
   };
 }
 
-/** What keeps a stage from being signed. */
 export function blocksOf(view: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
   const { stage, progress, unwaived } = view;
   if (progress?.proof == null) {
@@ -209,10 +210,7 @@ function otherCommand({ run, stages, completion }: RunView): readonly string[] {
     : [];
 }
 
-export function planRemoval(
-  context: OffboardingContext,
-  named?: string,
-): Promise<Plan & { readonly run: string }> {
+export function planRemoval(context: OffboardingContext, named?: string) {
   return withRun(context, named, async ({ run, trust: { parties } }) => {
     const { stages } = viewOf(run, parties);
     const left = await plan(context, removal(run.kind), counterpartyIn(run), ({ name }) => {

@@ -12,11 +12,9 @@ import {
   writeRun,
   writeStage,
 } from "../../../../src/federation/offboarding/run/run-file.ts";
-import { complete } from "../../../../src/federation/offboarding/steps/complete.ts";
-import { next, runSteps } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
-import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
+import { next, runSteps, waive } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
+import { complete, sign } from "../../../../src/federation/offboarding/steps/sign.ts";
 import { planRemoval } from "../../../../src/federation/offboarding/steps/status.ts";
-import { waive } from "../../../../src/federation/offboarding/steps/waive-and-abort.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";

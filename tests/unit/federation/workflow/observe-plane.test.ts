@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { subjectWord } from "../../../../src/federation/workflow/declared-evidence.ts";
+import { subjectWord } from "../../../../src/federation/workflow/observe-plane.ts";
 import { Identifier } from "../../../../src/records/format/fields.ts";
 
 describe("subjectWord", () => {
