@@ -54,7 +54,7 @@ export function createServices(context: BridgeContext) {
     releaseEnded: (now) => releaseEnded(database.pool, now),
     ghosts: config.encryption.mode === "refuse" ? undefined : async () => (await encryption?.ghosts()) ?? [],
     isSettled: (ghost) => encryption?.devices.isSettled(ghost) === true,
-    onTaken: () => encryption?.devices.taken(),
+    onTaken: () => encryption?.devices.loop.wake(),
     close: async (left, hasLost) => encryption?.devices.close(left, hasLost),
     onLost: () => delegations.lost(),
     onReleased: () => wakeups.all(),
@@ -149,7 +149,7 @@ export function createServices(context: BridgeContext) {
     for (const [kind, count] of Object.entries(delegations.slots)) metrics.slots.set({ kind }, count);
     await waiting();
   };
-  const inbox = encryption && { wake: () => encryption.devices.mailCame() };
+  const inbox = encryption?.devices.inbox;
   wakeups.parts = { delegations, notices, memberships, envelopes: encryption?.queue, inbox };
   return {
     ...{ ownership, homeserver, ghosts, ledger, encryption, intake, restoreGuard, recordGauges },

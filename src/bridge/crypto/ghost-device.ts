@@ -3,21 +3,24 @@
 // the store; the homeserver gets a new epoch before it gets keys or messages made after it; a device that stopped takes
 // part again after a reset, or a start with what was missing restored.
 import { isDeepStrictEqual } from "node:util";
-import type { Logger } from "pino";
-import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError, errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
 import type { RecordedDevice } from "../ledger/ghosts.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
-import type { DeviceApi, DeviceRecord, OutgoingRequest, PublishedDevice } from "../matrix/device-api.ts";
+import type { DeviceRecord, OutgoingRequest, PublishedDevice } from "../matrix/device-api.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
 import { createDeviceRequests, type DeviceRequests } from "./device-requests.ts";
-import { createKeyCatchup, type KeyCatchup, type KeyCatchupObserver } from "./key-catchup.ts";
+import {
+  createKeyCatchup,
+  type KeyCatchup,
+  type KeyCatchupDependencies,
+  type KeyCatchupObserver,
+} from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
 import type { Machines, OpenResult } from "./machines.ts";
 
@@ -36,20 +39,17 @@ export interface DeviceObserver extends KeyCatchupObserver {
   stopped(reason: DeviceStopReason): void;
 }
 
-export interface GhostDeviceDependencies {
+export interface GhostDeviceDependencies
+  extends Pick<KeyCatchupDependencies, "api" | "clock" | "log" | "onNewKeys"> {
   readonly machines: Pick<
     Machines,
     "open" | "receive" | "outgoing" | "sent" | "crossSign" | "track" | "shut"
   >;
-  readonly api: DeviceApi;
   readonly ghosts: Ghosts;
   readonly ledger: Pick<Ledger, "ghosts" | "memberships" | "toDevicePositions" | "deviceInbox">;
-  readonly clock: Clock;
-  readonly log: Logger;
   readonly observe: DeviceObserver;
   /** The servers that an agent allows, besides the ghost's own. */
   readonly serversAllowed: () => Promise<ReadonlySet<string>>;
-  readonly onNewKeys: (rooms: readonly RoomId[]) => void;
   readonly onReady: () => void;
 }
 
@@ -103,16 +103,8 @@ export class GhostDevice {
     return this.#actor?.deviceId;
   }
 
-  get isReady(): boolean {
-    return this.#isReady;
-  }
-
   get isSettled(): boolean {
     return this.#isReady || this.#failure !== undefined;
-  }
-
-  get stopped(): DeviceStopReason | undefined {
-    return this.#stopped;
   }
 
   get isOpen(): boolean {

@@ -40,9 +40,11 @@ export class GhostDevices {
   readonly #deviceDeps: GhostDeviceDependencies;
   readonly #devices = new Map<GhostMxid, GhostDevice>();
   #recorded: ReadonlyMap<GhostMxid, string> = new Map();
-  readonly #inbox: WorkLoop;
+  /** To be woken when messages came for devices of this process through another one. */
+  readonly inbox: WorkLoop;
   readonly #encrypting = new KeyedSerial<string>();
-  readonly #loop: WorkLoop;
+  /** To be woken when ghosts were taken. */
+  readonly loop: WorkLoop;
   readonly #delivery: ReturnType<typeof createKeyDeliveryCheck>;
   readonly #encryption: ReturnType<typeof createRoomEncryption>;
 
@@ -62,7 +64,7 @@ export class GhostDevices {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === deviceId) void device.stop("device_deleted").catch(this.#logged);
     };
-    this.#loop = new WorkLoop({
+    this.loop = new WorkLoop({
       clock: deps.clock,
       round: (signal) =>
         this.#checkAll(signal).catch((error: unknown) => {
@@ -73,7 +75,7 @@ export class GhostDevices {
       onError: this.#logged,
       pollIntervalMs: CHECK_INTERVAL_MS,
     });
-    this.#inbox = new WorkLoop({
+    this.inbox = new WorkLoop({
       clock: deps.clock,
       round: () => this.#takeFromInbox(),
       onError: this.#logged,
@@ -81,21 +83,13 @@ export class GhostDevices {
   }
 
   start(): void {
-    for (const loop of [this.#loop, this.#inbox]) loop.start();
+    for (const loop of [this.loop, this.inbox]) loop.start();
   }
 
   async drain(): Promise<void> {
-    await Promise.all([this.#loop.drain(), this.#inbox.drain()]);
+    await Promise.all([this.loop.drain(), this.inbox.drain()]);
     await Promise.all([...this.#devices.values()].map((device) => device.drain()));
     await this.#machines.close();
-  }
-
-  taken(): void {
-    this.#loop.wake();
-  }
-
-  mailCame(): void {
-    this.#inbox.wake();
   }
 
   /** Closes devices that another process is to own; with `hasLost` it may own them already. */
@@ -196,7 +190,7 @@ export class GhostDevices {
   /** Begins the session for the next answer in a room, so that its key is on its way while the question is still read. */
   async beginSession(ghost: GhostMxid, room: RoomId): Promise<void> {
     const device = this.#devices.get(ghost);
-    if (device?.isReady !== true || device.roomsBegun.has(room)) return;
+    if (device?.status()?.state !== "ready" || device.roomsBegun.has(room)) return;
     device.roomsBegun.add(room);
     const actor = await device.ensure();
     if (actor.kind !== "ok") return;
@@ -291,13 +285,13 @@ export class GhostDevices {
     });
     const waits = devices.flatMap(({ opensAgainIn }) => opensAgainIn ?? []);
     if (waits.length > 0) this.#checkAgain(Math.min(...waits), signal);
-    const ready = [...this.#devices.values()].find((device) => device.isReady);
+    const ready = this.statuses().find(({ state }) => state === "ready");
     if (ready !== undefined && !signal.aborted) await this.#delivery.check(ready.ghost);
   }
 
   /** What keeps a device from being opened, such as a failover of the database, may be over before the next check. */
   #checkAgain(afterMs: number, signal: AbortSignal): void {
-    const wake = () => this.#loop.wake();
+    const wake = () => this.loop.wake();
     void this.#deps.clock.sleep(Math.max(CHECK_AGAIN_MS, afterMs), signal).then(wake, () => undefined);
   }
 
@@ -317,7 +311,6 @@ export class GhostDevices {
   }
 
   async #check(device: GhostDevice, signal: AbortSignal): Promise<void> {
-    if (device.stopped !== undefined) return;
     const ready = await device.ensure();
     if (ready.kind !== "ok") return;
     if (device.requests.isDue) await device.requests.drive();

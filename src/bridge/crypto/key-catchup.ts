@@ -1,15 +1,14 @@
 // The catchup of one ghost's to-device messages: reads what the homeserver's transactions may have lost.
 // Invariants: no room event is read this way; the position moves only after what lies before it is durable; one catchup
 // runs at a time, and whoever calls while one runs gets the next one, because a message may have come after it began.
-import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
-import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { RoomId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
 import type { ReadPositions } from "../ledger/ghosts.ts";
-import type { DeviceApi } from "../matrix/device-api.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
+import type { DeviceRequestsDependencies } from "./device-requests.ts";
 
 /** What is left after so many is read by the next catchup. */
 const PAGES_MAX = 50;
@@ -22,12 +21,9 @@ export interface KeyCatchupObserver {
   keyCatchupEnded(outcome: Outcome<unknown>["kind"]): void;
 }
 
-export interface KeyCatchupDependencies {
-  readonly ghost: GhostMxid;
-  readonly api: DeviceApi;
+export interface KeyCatchupDependencies extends Pick<DeviceRequestsDependencies, "ghost" | "api" | "log"> {
   readonly positions: ReadPositions;
   readonly clock: Clock;
-  readonly log: Logger;
   readonly observe: KeyCatchupObserver;
   readonly onNewKeys: (rooms: readonly RoomId[]) => void;
   readonly ensure: () => Promise<Outcome<GhostActor>>;

@@ -96,7 +96,8 @@ export class StoreRecords {
   readonly #olmSessions = new OlmSessionLimit();
   /** The keys that are asked for, while somebody wants to know them. */
   #asked: RecordKey[] | undefined;
-  #failure: DrawbridgeError | undefined;
+  /** Why nothing is committed any more. */
+  failure: DrawbridgeError | undefined;
 
   constructor(holder: StoreHolder, deps: StoreRecordsDependencies) {
     this.name = `${holder.ghost}#${holder.fence}`;
@@ -104,13 +105,9 @@ export class StoreRecords {
     this.#deps = deps;
   }
 
-  get failure(): DrawbridgeError | undefined {
-    return this.#failure;
-  }
-
   /** Ends this store for its machine, in whose memory something may be wrong. */
   fail(cause: unknown): void {
-    this.#failure ??= storeFailure(cause, `the store of ${this.#holder.ghost} could not be read`);
+    this.failure ??= storeFailure(cause, `the store of ${this.#holder.ghost} could not be read`);
   }
 
   #writesOf(objectStore: string): number {
@@ -205,7 +202,7 @@ export class StoreRecords {
   }
 
   async #commit(commit: (records: readonly CryptoRecord[]) => Promise<void>): Promise<void> {
-    if (this.#failure !== undefined) throw this.#failure;
+    if (this.failure !== undefined) throw this.failure;
     const records = this.#fresh;
     this.#fresh = new Map();
     for (const [name, record] of records) this.#committing.set(name, record);

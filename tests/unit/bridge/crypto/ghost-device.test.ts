@@ -87,7 +87,7 @@ describe("GhostDevice", () => {
     await device.requests.drive();
     judging.resolve();
     assert.equal((await opening).kind, "retry");
-    assert.equal(device.stopped, "store_behind");
+    assert.equal(device.status()?.stopped, "store_behind");
     assert.deepEqual(calls, ["shut"]);
   });
 
@@ -149,7 +149,7 @@ describe("GhostDevice", () => {
       open: async () => found.shift(),
     });
     assert.equal((await device.ensure()).kind, "ok");
-    assert.equal(device.stopped, undefined);
+    assert.equal(device.status()?.stopped, undefined);
     await device.catchup.ended();
   });
 
