@@ -1,7 +1,6 @@
 // The catchup: reads what the homeserver's transactions lost (docs/decisions/0009), at the bridge's start, after the
-// homeserver was away, and in quiet times to move the positions.
-// Invariants: transactions stay the one live path; what a catchup finds goes through the same intake, before the
-// transactions that come meanwhile, which wait for it within a bound.
+// homeserver was away, and in quiet times to move the positions. Invariants: transactions stay the one live path; what a
+// catchup finds goes through the same intake, before the transactions that come meanwhile, which wait for it within a bound.
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
@@ -175,11 +174,8 @@ const BACK_POLL = { firstMs: 100, maxMs: 500 };
 /** After a refusal, or an answer that asks to wait: neither means that the homeserver stopped. */
 const REFUSED_PAUSE_MS = 5_000;
 
-/**
- * Resolves when the homeserver has stopped, or may have, by a request held open as the first ghost that is not refused. It
- * is held but for a pause far shorter than any start of a homeserver, so every stop is detected, however short.
- * @throws the signal's reason
- */
+// The request is held open but for a pause far shorter than any start of a homeserver, so every stop is detected.
+/** Resolves when a request held open as the first ghost that is not refused shows a stop. @throws the signal's reason */
 export async function untilStopped(
   { api, ghosts, clock }: WatchOptions,
   among: readonly GhostMxid[],
@@ -212,10 +208,7 @@ export async function untilStopped(
 }
 
 /** Resolves when the homeserver serves. @throws the signal's reason */
-export async function untilServing(
-  { api, clock }: Pick<WatchOptions, "api" | "clock">,
-  signal: AbortSignal,
-): Promise<void> {
+export async function untilServing({ api, clock }: Omit<WatchOptions, "ghosts">, signal: AbortSignal) {
   for (let attempts = 0; !(await api.isServing()); attempts++) {
     await clock.sleep(backoffMs(BACK_POLL, attempts), signal);
   }

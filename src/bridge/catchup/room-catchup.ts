@@ -129,11 +129,7 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     return { read, complete };
   }
 
-  async function readOne(
-    ghost: GhostMxid,
-    budget: FoundBudget,
-    signal: AbortSignal,
-  ): Promise<Outcome<RoomsRead>> {
+  async function readOne(ghost: GhostMxid, budget: FoundBudget, signal: AbortSignal) {
     const since = await position(ghost);
     const ready = await options.ghosts.readyGhost(ghost, signal);
     if (ready.kind !== "ok") return ready;
@@ -276,11 +272,7 @@ export interface MissedTransaction {
 export type RereadApi = Pick<SyncApi, "pageBack" | "event">;
 
 /** Transactions of the events, room by room. They end with the first event that cannot be read again now. */
-export async function* transactionsOf(
-  window: EventsByRoom,
-  api: RereadApi,
-  signal?: AbortSignal,
-): AsyncGenerator<Outcome<MissedTransaction>, void> {
+export async function* transactionsOf(window: EventsByRoom, api: RereadApi, signal?: AbortSignal) {
   const reread = rereading(api, signal);
   const all = [...window.values()].flat();
   for (let from = 0; from < all.length; from += EVENTS_MAX) {
@@ -289,7 +281,10 @@ export async function* transactionsOf(
       const read = found.raw === undefined ? await reread(found) : ok(found.raw);
       // Refused: the ghost that found it may no longer read it.
       if (read.kind === "refused") continue;
-      if (read.kind === "retry") return yield read;
+      if (read.kind === "retry") {
+        yield read;
+        return;
+      }
       events.push(read.value);
     }
     const digest = sha256(JSON.stringify({ events })).toString("hex");

@@ -16,19 +16,15 @@ import {
 import { LRUCache } from "lru-cache";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
-import type { EventId, RoomId, UserId } from "../../domain/identifiers.ts";
+import type { RoomId, UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { BridgeConfig } from "../config.ts";
+import type { EncryptedEvent } from "../intake/read-events.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
 
-/** A whole `m.room.encrypted` event with a Megolm ciphertext, as the homeserver gave it. */
-export interface EncryptedRoomEvent {
-  readonly event: EventId;
-  readonly room: RoomId;
-  readonly sender: UserId;
-  readonly raw: UnknownObject;
-}
+/** A whole `m.room.encrypted` event, as the homeserver gave it. */
+export type EncryptedRoomEvent = Pick<EncryptedEvent, "event" | "room" | "sender" | "raw">;
 
 export type Decryption =
   | {
@@ -89,27 +85,22 @@ export async function decryptEvent(
     return { kind: "decrypted", type, content, indexDigest: digest, ...(await query()) };
   } catch (error) {
     if (!(error instanceof MegolmDecryptionError)) throw error;
-    return ofError(error) ?? { kind: "missing_key", withheld: withheld.codeOf({ sender, room }, session) };
+    const result = OF_ERROR.get(error.code) ?? UNDECRYPTABLE;
+    if (result !== "missing_key") return result;
+    return { kind: "missing_key", withheld: withheld.codeOf({ sender, room }, session) };
   }
 }
 
-/** Undefined for a key that is missing. */
-function ofError(error: MegolmDecryptionError): Decryption | undefined {
-  switch (error.code) {
-    case DecryptionErrorCode.MissingRoomKey:
-    case DecryptionErrorCode.UnknownMessageIndex:
-    case DecryptionErrorCode.UnknownSenderDevice:
-      return undefined;
-    case DecryptionErrorCode.MismatchedSender:
-    case DecryptionErrorCode.MismatchedIdentityKeys:
-      return MISMATCH;
-    case DecryptionErrorCode.UnsignedSenderDevice:
-    case DecryptionErrorCode.SenderIdentityVerificationViolation:
-      return NOT_TRUSTED;
-    default:
-      return UNDECRYPTABLE;
-  }
-}
+/** Any other error means that no key could ever decrypt the event. */
+const OF_ERROR = new Map<DecryptionErrorCode, Decryption | "missing_key">([
+  [DecryptionErrorCode.MissingRoomKey, "missing_key"],
+  [DecryptionErrorCode.UnknownMessageIndex, "missing_key"],
+  [DecryptionErrorCode.UnknownSenderDevice, "missing_key"],
+  [DecryptionErrorCode.MismatchedSender, MISMATCH],
+  [DecryptionErrorCode.MismatchedIdentityKeys, MISMATCH],
+  [DecryptionErrorCode.UnsignedSenderDevice, NOT_TRUSTED],
+  [DecryptionErrorCode.SenderIdentityVerificationViolation, NOT_TRUSTED],
+]);
 
 /** The decrypted content, with the relation that stands in plain text outside for servers to read. */
 function contentOf(content: unknown, outside: UnknownObject): UnknownObject | undefined {
@@ -183,10 +174,7 @@ async function trustOf(
 const QUERIES_MAX = 3;
 const REMEMBERED_MAX = 10_000;
 
-/**
- * Queries devices that a machine does not know, a few times each: one that logged in a moment ago could not read the
- * answer, and one may never be published. A failure here fails no event.
- */
+/** Queries devices that a machine does not know, a few times each: some are never published. No failure fails an event. */
 export class SenderDevices {
   readonly #known = new LRUCache<string, true>({ max: REMEMBERED_MAX });
   readonly #queries = new LRUCache<string, number>({ max: REMEMBERED_MAX });
@@ -226,10 +214,8 @@ export const isId = (value: unknown): value is string =>
 const isWithheld = ({ type }: DeviceChanges["toDevice"][number]) => type === "m.room_key.withheld";
 const nameOf = (sender: unknown, room: unknown, session: unknown) => JSON.stringify([sender, room, session]);
 
-/**
- * Why senders withhold keys ("m.room_key.withheld"). The library would store codes of any length, without their senders;
- * here one counts for events of its sender alone, because everybody in a room sees the others' session IDs.
- */
+// The library would store codes of any length, without their senders.
+/** Codes of withheld keys. One counts for its sender's events alone: everybody in a room sees the others' session IDs. */
 export class WithheldCodes {
   readonly #codes = new LRUCache<string, string>({ max: CODES_MAX });
 

@@ -108,10 +108,8 @@ export interface KeyDeliveryState {
   readonly observedAt: number | undefined;
 }
 
-/**
- * A ghost sends itself a to-device message. A homeserver on which a flag is missing leaves such messages out silently, and
- * ghosts then get their keys late, by the catchup alone.
- */
+// A homeserver on which a flag is missing leaves to-device messages out silently: keys then come late, by the catchup alone.
+/** A ghost sends itself a to-device message, and sees whether it comes. */
 export function createKeyDeliveryCheck({
   clock,
   random,

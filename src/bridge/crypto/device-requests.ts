@@ -1,5 +1,5 @@
 // Makes the requests that one ghost's machine wants made, and gives it the homeserver's answers. Invariants: one request at
-// a time; the homeserver gets a new epoch before it gets keys; a request that fails is made again later, and holds up no other.
+// a time; the homeserver gets a new epoch before keys; a request that fails is made again later, and holds up no other.
 import type { Logger } from "pino";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";

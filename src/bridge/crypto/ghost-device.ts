@@ -24,15 +24,7 @@ import {
 import { ThreadRefusal } from "./machine-thread.ts";
 import type { Machines, OpenResult } from "./machines.ts";
 
-export interface DeviceStatus {
-  readonly ghost: GhostMxid;
-  readonly deviceId: string;
-  /** `starting`: not open yet; it is tried again by itself. */
-  readonly state: "starting" | "ready" | "stopped";
-  readonly stopped: DeviceStopReason | undefined;
-  readonly crossSigned: boolean;
-  readonly catchupFailing: boolean;
-}
+export type DeviceStatus = NonNullable<ReturnType<GhostDevice["status"]>>;
 
 export interface DeviceObserver extends KeyCatchupObserver {
   toDeviceRefused(count: number): void;
@@ -117,7 +109,8 @@ export class GhostDevice {
     return Math.max(0, this.#retryAt - this.#deps.clock.now());
   }
 
-  status(): DeviceStatus | undefined {
+  /** `starting`: not open yet; it is tried again by itself. */
+  status() {
     if (this.#actor === undefined) return undefined;
     return {
       ghost: this.ghost,
@@ -126,7 +119,7 @@ export class GhostDevice {
       stopped: this.#stopped,
       crossSigned: this.#crossSigned,
       catchupFailing: this.catchup.isFailing,
-    };
+    } as const;
   }
 
   ensure(): Promise<Outcome<GhostActor>> {
@@ -343,10 +336,7 @@ export interface DeviceFacts {
   readonly record: DeviceRecord | undefined;
 }
 
-/**
- * Whether a device may be opened. Whenever its store and the homeserver are inconsistent it stops, and no new device is
- * ever made where there was one before.
- */
+/** A device whose store and the homeserver are inconsistent stops; none is ever made where there was one before. */
 export function checkConsistency(facts: DeviceFacts): "consistent" | "create" | DeviceStopReason {
   const { deviceId, opened, store, published, record } = facts;
   switch (opened.kind) {

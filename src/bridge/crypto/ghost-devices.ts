@@ -23,6 +23,7 @@ const CHECK_INTERVAL_MS = 5_000;
 const CHECK_AGAIN_MS = 250;
 const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
+const UNAVAILABLE: Decryption = { kind: "unavailable" };
 
 export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, "machines" | "api"> {
   /** The machines call it for a ghost whose machine was taken away. */
@@ -132,12 +133,8 @@ export class GhostDevices {
   }
 
   /** Tries the ghosts in turn until one can decrypt; else returns the most informative answer. */
-  async decrypt(
-    ghosts: readonly GhostMxid[],
-    event: EncryptedRoomEvent,
-    timeoutMs: number,
-  ): Promise<Decryption> {
-    let best: Decryption = { kind: "unavailable" };
+  async decrypt(ghosts: readonly GhostMxid[], event: EncryptedRoomEvent, timeoutMs: number) {
+    let best = UNAVAILABLE;
     let isLate = false;
     const tryEach = async () => {
       for (const ghost of ghosts) {
@@ -231,13 +228,9 @@ export class GhostDevices {
   }
 
   /** @param ghosts all of the room's, whichever of them will answer */
-  async #decryptAs(
-    ghost: GhostMxid,
-    event: EncryptedRoomEvent,
-    ghosts: readonly GhostMxid[],
-  ): Promise<Decryption> {
+  async #decryptAs(ghost: GhostMxid, event: EncryptedRoomEvent, ghosts: readonly GhostMxid[]) {
     const device = this.#of(ghost);
-    if (!device.isOpen) return { kind: "unavailable" };
+    if (!device.isOpen) return UNAVAILABLE;
     try {
       const isNew = await device.track([event.sender]);
       const first = await this.#machines.decrypt(ghost, event);
@@ -252,7 +245,7 @@ export class GhostDevices {
       return await this.#machines.decrypt(ghost, event);
     } catch (error) {
       this.#logged(error);
-      return { kind: "unavailable" };
+      return UNAVAILABLE;
     }
   }
 

@@ -1,6 +1,5 @@
-// Keys of IndexedDB as bytes.
-// Invariants: bytes sort as IndexedDB sorts the keys: numbers before strings before arrays; no key is a prefix of another,
-// so that the bytes of a prefix of a string bound the strings that begin with it.
+// Keys of IndexedDB as bytes. Invariants: bytes sort as IndexedDB sorts the keys: numbers before strings before arrays; no
+// key is a prefix of another, so that the bytes of a prefix of a string bound the strings that begin with it.
 import { membersOf } from "../../domain/json.ts";
 import type { KeyRange } from "../ledger/crypto-stores.ts";
 
@@ -15,11 +14,8 @@ function numberBytes(value: number): Buffer {
   bytes[0] = NUMBER;
   // Zero and its negative are one key.
   bytes.writeDoubleBE(value + 0, 1);
-  const isNegative = value < 0;
-  for (let at = 1; at < 9; at++) {
-    const byte = bytes[at] ?? 0;
-    bytes[at] = isNegative ? byte ^ 0xff : at === 1 ? byte ^ 0x80 : byte;
-  }
+  const bits = bytes.readBigUInt64BE(1);
+  bytes.writeBigUInt64BE(value < 0 ? BigInt.asUintN(64, ~bits) : bits ^ (1n << 63n), 1);
   return bytes;
 }
 

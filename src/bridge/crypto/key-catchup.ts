@@ -40,21 +40,20 @@ export function createKeyCatchup(deps: KeyCatchupDependencies) {
   let running: Promise<Outcome<readonly RoomId[]>> | undefined;
   let isFailing = false;
   let dueAt = Number.POSITIVE_INFINITY;
-  let isWanted = false;
 
   function soon(): void {
-    isWanted = true;
+    dueAt = 0;
   }
 
   /** Returns the rooms for which keys came. @param signal ends the requests; of several callers the first one's counts */
   function run(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     running ??= serial.run(async () => {
       running = undefined;
-      isWanted = false;
+      dueAt = clock.now() + EVERY_MS;
       const outcome = await readAll(signal).catch(() => retry("device_unavailable"));
       const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
       if (!isStopped) isFailing = outcome.kind !== "ok";
-      dueAt = clock.now() + (outcome.kind === "ok" ? EVERY_MS : AGAIN_AFTER_FAILURE_MS);
+      if (outcome.kind !== "ok") dueAt = Math.min(dueAt, clock.now() + AGAIN_AFTER_FAILURE_MS);
       observe.keyCatchupEnded(outcome.kind);
       return outcome;
     });
@@ -97,7 +96,7 @@ export function createKeyCatchup(deps: KeyCatchupDependencies) {
       return isFailing;
     },
     get isDue() {
-      return isWanted || clock.now() >= dueAt;
+      return clock.now() >= dueAt;
     },
   };
 }

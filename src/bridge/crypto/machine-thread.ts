@@ -171,10 +171,7 @@ export type FromThread =
   /** The machine is ahead of its store, and was closed. */
   | { readonly lost: GhostMxid; readonly why: ThreadErrorKind };
 
-/**
- * Collects messages and posts them in one list; one that cannot be posted holds up no other.
- * @param schedule called with the first message held, to flush later
- */
+/** Posts messages in one list, when the flush that the first one schedules is due; one that cannot be posted is left out. */
 export function createOutbox<Message>(
   post: (messages: readonly Message[]) => void,
   schedule: (flush: () => void) => void,

@@ -219,25 +219,21 @@ export class Machines {
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw unavailable(ghost, error);
     }
-    return this.#receiveOneByOne(ghost, changes);
+    const thread = this.#entries.get(ghost)?.thread;
+    if (thread === undefined) throw unavailable(ghost);
+    // The thread ended while it took these in: each is tried alone, and one that ends it every time is skipped.
+    const messages = changes.toDevice.map((message) => ({ ...NO_CHANGES, toDevice: [message] }));
+    return thread.alone.run(async () => {
+      const rooms = new Set<RoomId>();
+      for (const part of [{ ...changes, toDevice: [] }, ...messages]) {
+        for (const room of await this.#receiveCarefully(ghost, part)) rooms.add(room);
+      }
+      return [...rooms];
+    });
   }
 
   #receiveOnce(ghost: GhostMxid, changes: DeviceChanges) {
     return this.#ask(ghost, "receive", [changes]) as ReturnType<MachineCalls["receive"]>;
-  }
-
-  /** The thread ended while it took these in: each is tried alone, and one that ends it every time is skipped. */
-  #receiveOneByOne(ghost: GhostMxid, changes: DeviceChanges) {
-    const thread = this.#entries.get(ghost)?.thread;
-    if (thread === undefined) throw unavailable(ghost);
-    return thread.alone.run(async () => {
-      const rooms = new Set(await this.#receiveCarefully(ghost, { ...changes, toDevice: [] }));
-      for (const message of changes.toDevice) {
-        const one = { ...NO_CHANGES, toDevice: [message] };
-        for (const room of await this.#receiveCarefully(ghost, one)) rooms.add(room);
-      }
-      return [...rooms];
-    });
   }
 
   async #receiveCarefully(ghost: GhostMxid, changes: DeviceChanges) {

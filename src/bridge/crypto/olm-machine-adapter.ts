@@ -1,6 +1,5 @@
-// Converts between the library's types and plain data that crosses threads.
-// Invariants: a request keeps the ID that the machine gave it, so that its answer finds it; a to-device message that
-// the library cannot even parse is skipped alone.
+// Converts between the library's types and plain data that crosses threads. Invariants: a request keeps the ID that the
+// machine gave it, so that its answer finds it; a to-device message that the library cannot even parse is skipped alone.
 import {
   DecryptionSettings,
   DeviceLists,
@@ -57,18 +56,15 @@ const TYPES = new Map([...KINDS].map(([type, kind]) => [kind, type]));
 
 const WITHOUT_ANSWER = "unanswered:";
 
-/** Undefined for what no ghost sends: verification messages in rooms, backups of keys. */
-function toOutgoing(request: SdkRequest): OutgoingRequest | undefined {
-  const kind = KINDS.get(request.type);
-  if (kind === undefined) return undefined;
-  const made = { id: request.id ?? `${WITHOUT_ANSWER}${kind}`, kind, body: request.body };
-  return request instanceof ToDeviceRequest
-    ? { ...made, eventType: request.event_type, transactionId: request.txn_id }
-    : made;
-}
-
+/** The requests without what no ghost sends: verification messages in rooms, backups of keys. */
 export function toRequests(requests: readonly (SdkRequest | null | undefined)[]): OutgoingRequest[] {
-  return requests.flatMap((request) => (request && toOutgoing(request)) ?? []);
+  return requests.flatMap((request) => {
+    const kind = request && KINDS.get(request.type);
+    if (!kind) return [];
+    const made = { id: request.id ?? `${WITHOUT_ANSWER}${kind}`, kind, body: request.body };
+    if (!(request instanceof ToDeviceRequest)) return [made];
+    return [{ ...made, eventType: request.event_type, transactionId: request.txn_id }];
+  });
 }
 
 /** It has neither an ID nor a type in the library. */

@@ -53,8 +53,9 @@ type Fetched =
   | { readonly kind: "event"; readonly event: EncryptedEvent };
 
 export function createOpening({ devices, recent, fetchEvent }: OpeningDependencies) {
-  return async ({ envelope, ghosts }: Claim, signal: AbortSignal | undefined): Promise<Opening> => {
-    const fetched = await fetchAs(envelope, ghosts, signal);
+  return async (claimed: Claim, signal: AbortSignal | undefined): Promise<Opening> => {
+    const { envelope, ghosts } = claimed;
+    const fetched = await fetchAs(claimed, signal);
     if (fetched.kind !== "event") return fetched;
     const { event } = fetched;
     const first = await decrypt(event, ghosts, "after_wait");
@@ -76,11 +77,7 @@ export function createOpening({ devices, recent, fetchEvent }: OpeningDependenci
   };
 
   /** The event as the first ghost gets it that may read it. */
-  async function fetchAs(
-    envelope: ClaimedIntakeEnvelope,
-    ghosts: readonly GhostMxid[],
-    signal: AbortSignal | undefined,
-  ): Promise<Fetched> {
+  async function fetchAs({ envelope, ghosts }: Claim, signal: AbortSignal | undefined): Promise<Fetched> {
     const known = recent.take(envelope.event);
     if (known !== undefined) return compare(envelope, known);
     let retryAfterMs: number | undefined;

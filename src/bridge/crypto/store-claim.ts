@@ -29,14 +29,9 @@ export type Claim =
 
 const CONNECTIONS = 2;
 
-export function createStorePool(databaseUrl: string, name: string): Pool {
-  const pool = createLedgerPool({
-    connectionString: databaseUrl,
-    max: CONNECTIONS,
-    application_name: name,
-  });
-  pool.on("error", () => {});
-  return pool;
+export function createStorePool(connectionString: string, name: string): Pool {
+  const pool = createLedgerPool({ connectionString, max: CONNECTIONS, application_name: name });
+  return pool.on("error", () => {});
 }
 
 const sealIdentity = (ghost: GhostMxid, deviceId: string) => `crypto store of ${ghost}, device ${deviceId}`;

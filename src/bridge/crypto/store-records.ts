@@ -24,7 +24,7 @@ const AGING: ReadonlySet<string> = new Set(["inbound_group_sessions3", "olm_hash
 /** The day of the last use is written when it is this much out of date, not at each use. */
 const USE_NOTED_DAYS = 7;
 /** A read of more would fill the memory; the machine ends instead. */
-const RECORDS_PER_READ_MAX = 50_000;
+const RECORDS_MAX = 50_000;
 
 const CACHE_BYTES = 16 * 1024 * 1024;
 const ENTRY_BYTES = 300;
@@ -138,12 +138,7 @@ export class StoreRecords {
     return value;
   }
 
-  async range(
-    objectStore: string,
-    by: "key" | "indexKey",
-    range: KeyRange,
-    count = RECORDS_PER_READ_MAX + 1,
-  ) {
+  async range(objectStore: string, by: "key" | "indexKey", range: KeyRange, count = RECORDS_MAX + 1) {
     const { pool, cache, clock } = this.#deps;
     const writes = this.#writesOf(objectStore);
     const bounds = `${range.from.toString("latin1")}..${range.to.toString("latin1")}`;
@@ -165,8 +160,8 @@ export class StoreRecords {
     const compare = (a: CryptoRecord, b: CryptoRecord) =>
       Buffer.compare(a[by] ?? a.key, b[by] ?? b.key) || Buffer.compare(a.key, b.key);
     if (changed.size > 0) records.sort(compare);
-    if (records.length > RECORDS_PER_READ_MAX && count > RECORDS_PER_READ_MAX) {
-      throw new Error(`a read of more than ${RECORDS_PER_READ_MAX} records of ${objectStore}`);
+    if (records.length > RECORDS_MAX && count > RECORDS_MAX) {
+      throw new Error(`a read of more than ${RECORDS_MAX} records of ${objectStore}`);
     }
     const found = records.slice(0, count);
     if (objectStore === OLM_SESSIONS) this.#delete(this.#olmSessions.found(found.map(({ key }) => key)));

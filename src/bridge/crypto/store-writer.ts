@@ -52,10 +52,7 @@ export class StoreWriter {
     this.#clock = clock;
   }
 
-  /**
-   * Resolves when these records, and all that this holder wrote before, are committed.
-   * @throws DrawbridgeError `lease_lost` when another holds the store; `database_unavailable`
-   */
+  /** Resolves when all that this holder wrote is committed. @throws DrawbridgeError `lease_lost`, `database_unavailable` */
   async write(holder: StoreHolder, records: readonly CryptoRecord[]): Promise<void> {
     if (records.length > 0) this.#last.set(holder, this.#batches.run({ holder, records }));
     const failure = await this.#last.get(holder);
