@@ -25,7 +25,7 @@ import {
   whileMember,
   withoutSuperseded,
 } from "./found-events.ts";
-import type { Reader, SyncApi, SyncChanges } from "./sync-api.ts";
+import type { Reader, SyncApi } from "./sync-api.ts";
 
 export interface RoomCatchupOptions {
   readonly api: Pick<SyncApi, "position" | "changes" | "pageBack" | "event">;
@@ -196,69 +196,55 @@ export async function readRooms(
   since: string,
   budget: FoundBudget,
 ): Promise<Outcome<RoomsRead>> {
-  const window = new Map<RoomId, readonly FoundEvent[]>();
-  const cut: RoomId[] = [];
-  let position = since;
-  for (let answers = 0; answers < ANSWERS_MAX; answers++) {
-    const changes = await api.changes(reader, position);
-    if (changes.kind !== "ok") return changes;
-    const whole = await completed(api, reader, changes.value, position, budget);
-    if (whole.kind !== "ok") return whole;
-    position = changes.value.next;
-    cut.push(...whole.value.cut);
-    if (whole.value.window.size === 0) break;
-    for (const [room, events] of whole.value.window)
-      window.set(room, [...(window.get(room) ?? []), ...events]);
-  }
-  return ok({ window, next: position, cut });
-}
-
-async function completed(
-  api: Pick<SyncApi, "pageBack">,
-  reader: Reader,
-  changes: SyncChanges,
-  since: string,
-  budget: FoundBudget,
-): Promise<Outcome<{ window: EventsByRoom; cut: readonly RoomId[] }>> {
   const { ghost } = reader;
   const window = new Map<RoomId, readonly FoundEvent[]>();
   const cut: RoomId[] = [];
-  for (const [room, { events, before }] of changes.rooms) {
-    const last = { ghost, room, from: changes.next };
-    const end = events.map((event) => budget.found(event, last, changes.isWhole));
-    const earlier: FoundEvent[] = [];
-    let from = before;
-    for (let pages = 0; from !== undefined; pages++) {
-      if (pages === READ_PAGES_MAX || budget.isSpent) {
-        cut.push(room);
-        break;
+  let position = since;
+  let hasNew = true;
+  const add = (room: RoomId, events: readonly FoundEvent[]) => {
+    if (events.length === 0) return;
+    hasNew = true;
+    window.set(room, [...(window.get(room) ?? []), ...events]);
+  };
+  for (let answers = 0; hasNew && answers < ANSWERS_MAX; answers++) {
+    const outcome = await api.changes(reader, position);
+    if (outcome.kind !== "ok") return outcome;
+    const changes = outcome.value;
+    hasNew = false;
+    for (const [room, { events, before }] of changes.rooms) {
+      const last = { ghost, room, from: changes.next };
+      const end = events.map((event) => budget.found(event, last, changes.isWhole));
+      const earlier: FoundEvent[] = [];
+      let from = before;
+      for (let pages = 0; from !== undefined; pages++) {
+        if (pages === READ_PAGES_MAX || budget.isSpent) {
+          cut.push(room);
+          break;
+        }
+        const at = { ghost, room, from };
+        const page = await api.pageBack(reader, room, from, position);
+        // Refused: the ghost may no longer read there. The events of the answer stay.
+        if (page.kind === "retry") return page;
+        if (page.kind === "refused") break;
+        earlier.push(...page.value.events.map((event) => budget.found(event, at, true)));
+        from = page.value.next;
       }
-      const at = { ghost, room, from };
-      const page = await api.pageBack(reader, room, from, since);
-      // Refused: the ghost may no longer read there. The events of the answer stay.
-      if (page.kind === "retry") return page;
-      if (page.kind === "refused") break;
-      earlier.push(...page.value.events.map((event) => budget.found(event, at, true)));
-      from = page.value.next;
+      add(room, whileMember([...without(earlier.reverse(), end), ...end], ghost));
     }
-    keep(window, room, whileMember([...without(earlier.reverse(), end), ...end], ghost));
+    for (const [room, invitation] of changes.invitations) {
+      // An invitation is small and cannot be read again, so its content is always held.
+      const found = budget.found(invitation, { ghost, room, from: changes.next }, true);
+      add(room, [{ ...found, raw: invitation }]);
+    }
+    position = changes.next;
   }
-  for (const [room, invitation] of changes.invitations) {
-    // An invitation is small and cannot be read again, so its content is always held.
-    const found = budget.found(invitation, { ghost, room, from: changes.next }, true);
-    keep(window, room, [{ ...found, raw: invitation }]);
-  }
-  return ok({ window, cut });
+  return ok({ window, next: position, cut });
 }
 
 /** Of a room that was left, the page before its end holds that end again. */
 function without(events: readonly FoundEvent[], known: readonly FoundEvent[]): FoundEvent[] {
   const ids = new Set(known.map(({ id }) => id));
   return events.filter(({ id }) => !ids.has(id));
-}
-
-function keep(window: Map<RoomId, readonly FoundEvent[]>, room: RoomId, events: readonly FoundEvent[]): void {
-  if (events.length > 0) window.set(room, events);
 }
 
 /** As many events as a homeserver puts into a transaction. */

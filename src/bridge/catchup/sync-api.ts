@@ -8,9 +8,6 @@ import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matr
 import { mapValue, type Outcome, ok } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
-/** What a ghost sees of its rooms since its position. `isWhole`: whether the rooms' events have their contents. */
-export type SyncChanges = ReturnType<typeof toChanges> & { readonly isWhole: boolean };
-
 export type Reader = Pick<GhostActor, "ghost" | "signal">;
 
 export const WATCH_MS = 30_000;
@@ -106,7 +103,8 @@ export class SyncApi {
     return mapValue(outcome, ({ next_batch }) => next_batch);
   }
 
-  async changes(reader: Reader, since: string): Promise<Outcome<SyncChanges>> {
+  /** What a ghost sees of its rooms since its position. `isWhole`: whether the rooms' events have their contents. */
+  async changes(reader: Reader, since: string) {
     const bytesMax = this.#bounds.changesBytesMax;
     const read = (filter: string) => this.#sync("sync_rooms", reader, since, { filter, bytesMax });
     const whole = await read(roomsFilter(TIMELINE_LIMIT));

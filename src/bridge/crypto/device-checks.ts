@@ -110,15 +110,11 @@ export interface KeyDeliveryState {
 
 // A homeserver on which a flag is missing leaves to-device messages out silently: keys then come late, by the catchup alone.
 /** A ghost sends itself a to-device message, and sees whether it comes. */
-export function createKeyDeliveryCheck({
-  clock,
-  random,
-  send,
-}: {
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly send: (ghost: GhostMxid, eventType: string, content: UnknownObject) => Promise<Outcome<undefined>>;
-}) {
+export function createKeyDeliveryCheck(
+  clock: Clock,
+  random: Random,
+  send: (ghost: GhostMxid, eventType: string, content: UnknownObject) => Promise<Outcome<undefined>>,
+) {
   let state: KeyDeliveryState = { result: "unknown", observedAt: undefined };
   let missing = 0;
   let expected: { readonly ghost: GhostMxid; readonly nonce: string; readonly at: number } | undefined;

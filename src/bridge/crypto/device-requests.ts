@@ -29,10 +29,6 @@ export function createDeviceRequests(deps: DeviceRequestsDependencies) {
   let isDue = false;
   let made = 0;
 
-  function drive(): Promise<Outcome<undefined>> {
-    return serial.run(driveNow);
-  }
-
   function driveSoon(): void {
     if (waits) return;
     waits = true;
@@ -97,7 +93,7 @@ export function createDeviceRequests(deps: DeviceRequestsDependencies) {
   }
 
   return {
-    ...{ drive, driveSoon, alone, ended: () => serial.ended() },
+    ...{ driveSoon, alone, drive: () => serial.run(driveNow), ended: () => serial.ended() },
     get made() {
       return made;
     },

@@ -54,12 +54,9 @@ export class GhostDevices {
     this.#machines = deps.machines((ghost) => this.#devices.get(ghost)?.lost());
     this.#deviceDeps = { ...deps, machines: this.#machines, api: deps.homeserver.devices };
     this.#encryption = createRoomEncryption(deps.homeserver, this.#machines, deps.ledger.memberships);
-    this.#delivery = createKeyDeliveryCheck({
-      ...deps,
-      send: (ghost, type, content) => {
-        const deviceId = this.#of(ghost).deviceId ?? "*";
-        return this.sendToDevice(ghost, type, { [ghost]: { [deviceId]: content } });
-      },
+    this.#delivery = createKeyDeliveryCheck(deps.clock, deps.random, (ghost, type, content) => {
+      const deviceId = this.#of(ghost).deviceId ?? "*";
+      return this.sendToDevice(ghost, type, { [ghost]: { [deviceId]: content } });
     });
     deps.ghosts.onDeviceDeleted = (ghost, deviceId) => {
       const device = this.#devices.get(ghost);

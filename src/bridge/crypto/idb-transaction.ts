@@ -5,11 +5,9 @@
 import type { CryptoRecord } from "../ledger/crypto-stores.ts";
 import type { StoreRecords } from "./store-records.ts";
 
-type Handler = ((event: object) => void) | null;
-
-/** Calls a handler. What is thrown inside the library, a panic above all, must end the thread. */
+/** Calls a handler that the library has set. What it throws, a panic above all, must end the thread. */
 export function fire(target: object, type: string, event: object = {}): void {
-  const handler = (target as Record<string, Handler | undefined>)[`on${type}`];
+  const handler = (target as Record<string, ((event: object) => void) | null | undefined>)[`on${type}`];
   try {
     handler?.call(target, Object.assign(event, { type, target }));
   } catch (error) {
@@ -34,8 +32,6 @@ function yieldAfterMany(): Promise<void> | undefined {
 }
 
 export class IDBRequest {
-  onsuccess: Handler = null;
-  onerror: Handler = null;
   readyState: "pending" | "done" = "pending";
   result: unknown = undefined;
   error: DOMException | null = null;
@@ -57,9 +53,6 @@ export class IDBRequest {
 export type Mode = "readonly" | "readwrite" | "versionchange";
 
 export class Transaction {
-  oncomplete: Handler = null;
-  onabort: Handler = null;
-  onerror: Handler = null;
   error: DOMException | null = null;
   readonly mode: Mode;
   readonly scope: ReadonlySet<string>;

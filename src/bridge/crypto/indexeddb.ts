@@ -33,16 +33,31 @@ interface ObjectStore {
 const toValue = (value: Buffer | undefined): unknown =>
   value === undefined ? undefined : deserialize(value);
 
-abstract class Source {
+/** What is read of an object store, by its keys or those of an index. */
+class IDBIndex {
   protected readonly transaction: Transaction;
   protected readonly store: ObjectStore;
+  readonly #keyPath: KeyPath | undefined;
 
-  constructor(transaction: Transaction, store: ObjectStore) {
+  constructor(transaction: Transaction, store: ObjectStore, keyPath?: KeyPath) {
     this.transaction = transaction;
     this.store = store;
+    this.#keyPath = keyPath;
   }
 
-  protected abstract find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]>;
+  /** An index over several members is a column; the others are of small object stores, read as a whole. */
+  protected async find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]> {
+    const { records } = this.transaction;
+    const keyPath = this.#keyPath;
+    if (keyPath === undefined) return records.range(this.store.name, "key", range, count);
+    if (typeof keyPath !== "string") return records.range(this.store.name, "indexKey", range, count);
+    const found = (await records.range(this.store.name, "key", ALL_KEYS)).flatMap((record) => {
+      const indexKey = indexKeyOf(keyPath, toValue(record.value));
+      return indexKey && isWithin(range, indexKey) ? { record, indexKey } : [];
+    });
+    found.sort((a, b) => Buffer.compare(a.indexKey, b.indexKey));
+    return found.slice(0, count).map(({ record }) => record);
+  }
 
   #answer(query: unknown, toResult: (records: readonly CryptoRecord[]) => unknown, count?: number) {
     const range = toKeyRange(query);
@@ -76,11 +91,7 @@ abstract class Source {
   }
 }
 
-class IDBObjectStore extends Source {
-  protected find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]> {
-    return this.transaction.records.range(this.store.name, "key", range, count);
-  }
-
+class IDBObjectStore extends IDBIndex {
   override get(query: unknown): IDBRequest {
     if (query instanceof IDBKeyRange) return super.get(query);
     const key = encodeKey(query);
@@ -141,27 +152,6 @@ class IDBObjectStore extends Source {
   }
 }
 
-class IDBIndex extends Source {
-  readonly #keyPath: KeyPath;
-
-  constructor(transaction: Transaction, store: ObjectStore, keyPath: KeyPath) {
-    super(transaction, store);
-    this.#keyPath = keyPath;
-  }
-
-  /** An index over several members is a column; the others are of small object stores, read as a whole. */
-  protected async find(range: KeyRange, count?: number): Promise<readonly CryptoRecord[]> {
-    const { records } = this.transaction;
-    if (typeof this.#keyPath !== "string") return records.range(this.store.name, "indexKey", range, count);
-    const found = (await records.range(this.store.name, "key", ALL_KEYS)).flatMap((record) => {
-      const indexKey = indexKeyOf(this.#keyPath, toValue(record.value));
-      return indexKey && isWithin(range, indexKey) ? { record, indexKey } : [];
-    });
-    found.sort((a, b) => Buffer.compare(a.indexKey, b.indexKey));
-    return found.slice(0, count).map(({ record }) => record);
-  }
-}
-
 class IDBTransaction extends Transaction {
   readonly #stores: DatabaseLayout["objectStores"];
 
@@ -179,17 +169,7 @@ class IDBTransaction extends Transaction {
   }
 }
 
-class IDBOpenDBRequest extends IDBRequest {
-  onupgradeneeded = null;
-  onblocked = null;
-}
-
-class IDBVersionChangeEvent {
-  readonly oldVersion: number;
-  constructor(oldVersion: number) {
-    this.oldVersion = oldVersion;
-  }
-}
+class IDBOpenDBRequest extends IDBRequest {}
 
 /** A database, and all connections to it. */
 class IDBDatabase {
@@ -201,10 +181,6 @@ class IDBDatabase {
   constructor(records: StoreRecords, layout: DatabaseLayout) {
     this.records = records;
     this.layout = layout;
-  }
-
-  get name(): string {
-    return `${this.records.name}${this.layout.suffix}`;
   }
 
   get version(): number {
@@ -234,7 +210,7 @@ class IDBDatabase {
   async #upgradeTo(version: number, request: IDBOpenDBRequest): Promise<void> {
     const upgrade = new IDBTransaction(this, "versionchange");
     upgrade.request(() => {
-      const event = new IDBVersionChangeEvent(this.version);
+      const event = { oldVersion: this.version };
       this.#upgrade = upgrade;
       this.layout.version = version;
       Object.assign(request, { readyState: "done", result: this, transaction: upgrade });
@@ -305,5 +281,5 @@ class IDBFactory {
 
 Object.assign(globalThis, {
   ...{ IDBCursor, IDBCursorWithValue, IDBDatabase, IDBFactory, IDBIndex, IDBKeyRange, IDBObjectStore },
-  ...{ IDBOpenDBRequest, IDBRequest, IDBTransaction, IDBVersionChangeEvent, indexedDB: new IDBFactory() },
+  ...{ IDBOpenDBRequest, IDBRequest, IDBTransaction, indexedDB: new IDBFactory() },
 });

@@ -20,7 +20,6 @@ export interface AskedFor {
   readonly event: EncryptedRoomEvent;
 }
 
-type Session = NonNullable<ReturnType<typeof sessionOf>>;
 type Request = ReturnType<typeof requestsFor>[number];
 
 interface Asked extends Request {
@@ -58,10 +57,8 @@ export function createKeyRequests(
     await Promise.all(requestsFor(devices.statuses(), asked).map(cancel));
   }
 
-  /**
-   * Cancels the requests for an event that waits no more though its key never came, unless another event waits for it.
-   * @param whole the event, where it could be fetched; without it only the requests of this process are canceled
-   */
+  // Without the event only the requests of this process can be canceled.
+  /** Cancels the requests for an event that waits no more though its key never came, unless another event waits for it. */
   async function ended(event: EventId, whole?: AskedFor): Promise<void> {
     const known = [...made.values()].filter(({ events }) => events.delete(event));
     const asked = known.length > 0 || whole === undefined ? known : requestsFor(devices.statuses(), whole);
@@ -105,7 +102,10 @@ function requestsFor(devices: readonly DeviceStatus[], { ghosts, event }: AskedF
   return devices
     .filter(({ ghost, state }) => state === "ready" && ghosts.includes(ghost))
     .slice(0, GHOSTS_MAX)
-    .map(({ ghost, deviceId }) => ({ id: requestId(ghost, session), ghost, deviceId, session }));
+    .map(({ ghost, deviceId }) => {
+      const digest = sha256(JSON.stringify([ghost, session.room, session.sender, session.sessionId]));
+      return { id: digest.toString("hex").slice(0, 32), ghost, deviceId, session };
+    });
 }
 
 function sessionOf({ room, sender, raw }: EncryptedRoomEvent) {
@@ -113,10 +113,4 @@ function sessionOf({ room, sender, raw }: EncryptedRoomEvent) {
   // A request is kept while events wait, so what it names is bounded.
   if (!isId(sessionId) || sessionId === "") return undefined;
   return { room, sender, sessionId, senderKey: isId(senderKey) ? senderKey : undefined };
-}
-
-function requestId(ghost: GhostMxid, { room, sender, sessionId }: Session): string {
-  return sha256(JSON.stringify([ghost, room, sender, sessionId]))
-    .toString("hex")
-    .slice(0, 32);
 }

@@ -55,34 +55,6 @@ const OLM_SESSIONS = "session";
 /** Matrix asks for at least 4. */
 const SESSIONS_PER_DEVICE = 50;
 
-/** The Olm sessions that a store keeps with each device, whose owner begins as many as he likes. */
-export class OlmSessionLimit {
-  /** Keys of each device's sessions, the one to delete next first. The methods return those to delete. */
-  readonly #kept = new Map<string, ReadonlySet<string>>();
-
-  found(keys: readonly Buffer[]): readonly Buffer[] {
-    return [...Map.groupBy(keys, deviceOf)].flatMap(([device, ofDevice]) => {
-      const known = this.#kept.get(device) ?? new Set();
-      const read = ofDevice.map((key) => key.toString("latin1")).filter((name) => !known.has(name));
-      return this.#keep(device, new Set([...read, ...known]));
-    });
-  }
-
-  written(key: Buffer): readonly Buffer[] {
-    const device = deviceOf(key);
-    const name = key.toString("latin1");
-    const others = new Set(this.#kept.get(device));
-    others.delete(name);
-    return this.#keep(device, others.add(name));
-  }
-
-  #keep(device: string, inOrder: ReadonlySet<string>): readonly Buffer[] {
-    const names = [...inOrder];
-    this.#kept.set(device, new Set(names.slice(-SESSIONS_PER_DEVICE)));
-    return names.slice(0, -SESSIONS_PER_DEVICE).map((name) => Buffer.from(name, "latin1"));
-  }
-}
-
 const deviceOf = (key: Buffer) => (sameFirstPart(key)?.from ?? key).toString("latin1");
 
 export class StoreRecords {
@@ -93,7 +65,8 @@ export class StoreRecords {
   #fresh = new Map<string, CryptoRecord>();
   readonly #committing = new Map<string, CryptoRecord>();
   readonly #writes = new Map<string, number>();
-  readonly #olmSessions = new OlmSessionLimit();
+  /** The keys of the Olm sessions with each device, whose owner begins as many as he likes; the one to delete next first. */
+  readonly #olmSessions = new Map<string, readonly string[]>();
   /** The keys that are asked for, while somebody wants to know them. */
   #asked: RecordKey[] | undefined;
   /** Why nothing is committed any more. */
@@ -164,7 +137,7 @@ export class StoreRecords {
       throw new Error(`a read of more than ${RECORDS_MAX} records of ${objectStore}`);
     }
     const found = records.slice(0, count);
-    if (objectStore === OLM_SESSIONS) this.#delete(this.#olmSessions.found(found.map(({ key }) => key)));
+    if (objectStore === OLM_SESSIONS) this.#olmSessionsRead(found.map(({ key }) => key));
     if (writes === this.#writesOf(objectStore)) cache.set(name, found);
     return found;
   }
@@ -174,11 +147,27 @@ export class StoreRecords {
     const usedDay = AGING.has(objectStore) ? toDay(this.#deps.clock.now()) : undefined;
     this.#writes.set(objectStore, this.#writesOf(objectStore) + 1);
     this.#fresh.set(recordName(record), { objectStore, key, value, indexKey, usedDay });
-    if (objectStore === OLM_SESSIONS && value !== undefined) this.#delete(this.#olmSessions.written(key));
+    if (objectStore === OLM_SESSIONS && value !== undefined) this.#olmSessionWritten(key);
   }
 
-  #delete(keys: readonly Buffer[]): void {
-    for (const key of keys) {
+  #olmSessionsRead(keys: readonly Buffer[]): void {
+    for (const [device, ofDevice] of Map.groupBy(keys, deviceOf)) {
+      const known = this.#olmSessions.get(device) ?? [];
+      const read = ofDevice.map((key) => key.toString("latin1")).filter((name) => !known.includes(name));
+      this.#keepOlmSessions(device, [...read, ...known]);
+    }
+  }
+
+  #olmSessionWritten(key: Buffer): void {
+    const [device, name] = [deviceOf(key), key.toString("latin1")];
+    const others = (this.#olmSessions.get(device) ?? []).filter((other) => other !== name);
+    this.#keepOlmSessions(device, [...others, name]);
+  }
+
+  #keepOlmSessions(device: string, names: readonly string[]): void {
+    this.#olmSessions.set(device, names.slice(-SESSIONS_PER_DEVICE));
+    for (const name of names.slice(0, -SESSIONS_PER_DEVICE)) {
+      const key = Buffer.from(name, "latin1");
       this.write({ objectStore: OLM_SESSIONS, key, value: undefined, indexKey: undefined });
     }
   }

@@ -18,15 +18,11 @@ const SECOND_MS = 1_000;
 function fixture(outcome: "ok" | "retry" = "ok") {
   const clock = new ManualClock(Date.UTC(2026, 0, 1));
   const sent: { type: string; content: Readonly<Record<string, unknown>> }[] = [];
-  const check = createKeyDeliveryCheck({
-    clock,
-    random: systemRandom,
-    send: async (_ghost, type, content) => {
-      sent.push({ type, content });
-      return outcome === "ok"
-        ? { kind: "ok", value: undefined }
-        : { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined };
-    },
+  const check = createKeyDeliveryCheck(clock, systemRandom, async (_ghost, type, content) => {
+    sent.push({ type, content });
+    return outcome === "ok"
+      ? { kind: "ok", value: undefined }
+      : { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined };
   });
   const arrives = (changes: Partial<DeviceChanges> = {}, sender: string = GHOST) => {
     const last = sent.at(-1);
