@@ -36,9 +36,7 @@ export function createDeviceRequests(deps: DeviceRequestsDependencies) {
       waits = false;
       return driveNow();
     });
-    void driven.catch(() => {
-      isDue = true;
-    });
+    void driven.catch(() => undefined);
   }
 
   /** Makes requests that the machine gives out of turn, with no other between them, until one fails. */

@@ -153,10 +153,7 @@ export class GhostDevice {
     return true;
   }
 
-  /**
-   * Records, here and at the homeserver, that the state has advanced, so that a store restored to an older one is detected.
-   * After a reset the record of the reset is written back, else the new device would seem to have lost its store.
-   */
+  /** Records here and at the homeserver that the state has advanced, so that a store restored to an older one is detected. */
   raiseEpoch(): Promise<Outcome<undefined>> {
     return this.#raising.run(() => this.#raiseEpoch());
   }
@@ -169,6 +166,7 @@ export class GhostDevice {
     const written = await api.setDeviceRecord(ghost, { deviceId, epoch });
     const recorded = await ledger.ghosts.recordedDevice(ghost);
     if (recorded === undefined || recorded.deviceId === deviceId) return written;
+    // The record of a reset is written back, else the new device would seem to have lost its store.
     await api.setDeviceRecord(ghost, { deviceId: recorded.deviceId, epoch: recorded.store?.epoch ?? 0n });
     return retry("device_unavailable");
   }

@@ -15,9 +15,8 @@ import {
   type ToThread,
 } from "./machine-thread.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
-import { createStorePool } from "./store-claim.ts";
 import { createRecordCache } from "./store-records.ts";
-import { StoreWriter } from "./store-writer.ts";
+import { createStorePool, StoreWriter } from "./store-writer.ts";
 
 /** Longest that an answer waits to leave together with others. */
 const HOLD_MS = 10;

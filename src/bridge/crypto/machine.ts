@@ -82,7 +82,6 @@ export class ForeignStore extends Error {}
 export class GhostMachine {
   readonly identity: DeviceIdentity;
   readonly #machine: OlmMachine;
-  readonly #store: ClaimedStore;
   readonly #databases: StoredDatabases;
   readonly #policy: DeviceTrustPolicy;
   readonly #senders = new SenderDevices();
@@ -93,15 +92,9 @@ export class GhostMachine {
   readonly #calls = new Serial();
   #ended: DrawbridgeError | undefined;
 
-  private constructor(
-    machine: OlmMachine,
-    store: ClaimedStore,
-    databases: StoredDatabases,
-    policy: DeviceTrustPolicy,
-  ) {
+  private constructor(machine: OlmMachine, databases: StoredDatabases, policy: DeviceTrustPolicy) {
     this.identity = identityOf(machine);
     this.#machine = machine;
-    this.#store = store;
     this.#databases = databases;
     this.#policy = policy;
   }
@@ -124,7 +117,7 @@ export class GhostMachine {
       const layout = databases.layout();
       const isUnchanged = store.identity !== undefined && isDeepStrictEqual(layout, store.layout);
       await (isUnchanged ? records.commit() : records.layOut(layout, identityOf(machine)));
-      return new GhostMachine(machine, store, databases, policy);
+      return new GhostMachine(machine, databases, policy);
     } catch (error) {
       mounted.delete(records.name);
       throw error;
@@ -189,9 +182,8 @@ export class GhostMachine {
   /** Requests that publish the ghost's cross-signing identity, in the order in which they must be sent. */
   crossSign(): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => {
-      const { ghost, deviceId } = this.#store;
-      const own = await machine.getIdentity(new SdkUserId(ghost));
-      const device = await machine.getDevice(new SdkUserId(ghost), new DeviceId(deviceId));
+      const own = await machine.getIdentity(machine.userId);
+      const device = await machine.getDevice(machine.userId, machine.deviceId);
       const keys = await machine.crossSigningStatus();
       const complete = keys.hasMaster && keys.hasSelfSigning && keys.hasUserSigning;
       if (complete && own?.isVerified() === true && device?.isCrossSignedByOwner() === true) return [];

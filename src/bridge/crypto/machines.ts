@@ -1,16 +1,25 @@
-// The machines of all ghosts, spread over threads. A thread that a panic ended is replaced, and its machines are opened
-// again from their stores.
-// Invariants: a ghost has at most one machine; a call made while its machine is opened again waits for that; an input that
-// ends a thread again and again is skipped; no plaintext, ciphertext or key is ever in an error or a log line.
+// The machines of all ghosts, spread over threads, and the claims of their stores. A thread that a panic ended is replaced,
+// and its machines are opened again. Invariants: a ghost has at most one machine; a call made while its machine is opened
+// again waits for that; an input that ends a thread again and again is skipped; no plaintext, ciphertext or key is ever in an
+// error or a log line; a store's key is random, made once, and sealed for its ghost's device; a store that is another
+// device's, or whose key no configured key unseals, is left unchanged; a key sealed by an older key is sealed anew.
 import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Logger } from "pino";
+import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
-import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
+import type { ContentKeys } from "../ledger/content-keys.ts";
+import {
+  claimCryptoStore,
+  createCryptoStore,
+  type DeviceIdentity,
+  findCryptoStore,
+} from "../ledger/crypto-stores.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
+import type { ClaimedStore } from "./machine.ts";
 import {
   createMachineThread,
   type MachineCall,
@@ -21,14 +30,10 @@ import {
   type ThreadErrorKind,
   ThreadRefusal,
 } from "./machine-thread.ts";
-import {
-  type Claim,
-  type ClaimDependencies,
-  createStore,
-  createStorePool,
-  loadStore,
-} from "./store-claim.ts";
+import { createStorePool } from "./store-writer.ts";
 
+const STORE_KEY_BYTES = 32;
+const LOADS_MAX = 5;
 const REOPEN_WAIT_MS = 10_000;
 const REOPEN_RETRY_FIRST_MS = 250;
 const REOPEN_RETRY_MS_MAX = 30_000;
@@ -39,6 +44,20 @@ const PANICS_OF_ONE_MAX = 3;
 const SUSPECTS_MAX = 1_000;
 
 export type LossReason = "fence_lost" | "no_store" | "foreign" | "panic";
+
+export interface ClaimDependencies {
+  readonly pool: Pool;
+  readonly storeKeys: ContentKeys;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+export type Claim =
+  | { readonly kind: "claimed"; readonly store: ClaimedStore }
+  | { readonly kind: "no_store" }
+  | { readonly kind: "store_exists" }
+  /** The store is another device's, or no configured key unseals it. */
+  | { readonly kind: "foreign" };
 
 export type OpenResult =
   | { readonly kind: "opened"; readonly identity: DeviceIdentity }
@@ -284,4 +303,44 @@ export class Machines {
     await Promise.all(this.#threads.map((thread) => thread.close()));
     await this.#pool.end();
   }
+}
+
+const sealIdentity = (ghost: GhostMxid, deviceId: string) => `crypto store of ${ghost}, device ${deviceId}`;
+
+export async function createStore(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
+  const key = on.random.bytes(STORE_KEY_BYTES);
+  const sealedKey = on.storeKeys.seal(key.toString("base64"), sealIdentity(ghost, deviceId));
+  const fence = await createCryptoStore(on.pool, { ghost, deviceId, sealedKey }, on.clock.now());
+  if (fence === undefined) return { kind: "store_exists" };
+  return { kind: "claimed", store: { ghost, deviceId, key, fence, layout: [], identity: undefined } };
+}
+
+function openKey(keys: ContentKeys, sealed: Buffer, identity: string): Buffer | undefined {
+  try {
+    return Buffer.from(keys.open(sealed, identity), "base64");
+  } catch {
+    return undefined;
+  }
+}
+
+export async function loadStore(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
+  for (let attempt = 0; attempt < LOADS_MAX; attempt++) {
+    const found = await findCryptoStore(on.pool, ghost);
+    if (found?.identity === undefined) return { kind: "no_store" };
+    if (found.deviceId !== deviceId) return { kind: "foreign" };
+    const identity = sealIdentity(ghost, deviceId);
+    const key = openKey(on.storeKeys, found.sealedKey, identity);
+    if (key === undefined) return { kind: "foreign" };
+    const sealed = on.storeKeys.isNewest(found.sealedKey)
+      ? found.sealedKey
+      : on.storeKeys.seal(key.toString("base64"), identity);
+    const claimed = await claimCryptoStore(on.pool, ghost, found, sealed);
+    // The store was reset or sealed anew meanwhile: it is read again.
+    if (claimed === undefined) continue;
+    const { fence, layout, identity: present } = claimed;
+    return { kind: "claimed", store: { ghost, deviceId, key, fence, layout, identity: present } };
+  }
+  throw new DrawbridgeError("device_unavailable", `the store of ${ghost} changes while it is opened`, {
+    hint: "Nothing: it is opened again by itself.",
+  });
 }

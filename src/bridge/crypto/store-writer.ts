@@ -1,15 +1,22 @@
 // Makes the changes of one thread's machines durable: one statement at a time, which takes all writes that wait.
 // Invariants: a ghost's writes are made in the order of their calls; a write resolves when it is committed under the
 // ghost's fence; after a write that failed, every later write of that ghost fails as well.
+import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { Batches } from "../../runtime/concurrency.ts";
 import { type CryptoRecord, type CryptoWrite, writeCryptoRecords } from "../ledger/crypto-stores.ts";
-import { leaseLost, type Queryable } from "../ledger/postgres.ts";
+import { createLedgerPool, leaseLost, type Queryable } from "../ledger/postgres.ts";
 
 const ATTEMPTS = 4;
 const RETRY_FIRST_MS = 50;
 const RECORDS_PER_STATEMENT = 5_000;
+const CONNECTIONS = 2;
+
+export function createStorePool(connectionString: string, name: string): Pool {
+  const pool = createLedgerPool({ connectionString, max: CONNECTIONS, application_name: name });
+  return pool.on("error", () => {});
+}
 
 /** Makes an idempotent query, again when the connection broke. A refusal of the ledger is final. */
 export async function retryQuery<Result>(clock: Clock, query: () => Promise<Result>): Promise<Result> {

@@ -79,7 +79,6 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     onError: failing(deps, "encrypted events that wait could not be worked on"),
   });
 
-  /** Keys came for these rooms: their intake envelopes are tried again now. */
   async function keysCame(rooms: readonly RoomId[]): Promise<void> {
     if (rooms.length > 0 && (await ledger.envelopes.wake(rooms, clock.now())) > 0) queue.wake();
   }

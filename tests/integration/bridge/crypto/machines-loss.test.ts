@@ -4,7 +4,7 @@ import { serialize } from "node:v8";
 import type { DeviceTrustPolicy, EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
 import { encodeKey } from "../../../../src/bridge/crypto/idb-keys.ts";
 import { GhostMachine } from "../../../../src/bridge/crypto/machine.ts";
-import { loadStore } from "../../../../src/bridge/crypto/store-claim.ts";
+import { loadStore } from "../../../../src/bridge/crypto/machines.ts";
 import { createRecordCache } from "../../../../src/bridge/crypto/store-records.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";

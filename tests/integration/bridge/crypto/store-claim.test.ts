@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import type { Pool, QueryConfig } from "pg";
-import { createStore, loadStore } from "../../../../src/bridge/crypto/store-claim.ts";
+import { createStore, loadStore } from "../../../../src/bridge/crypto/machines.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { createCryptoStore, layOutCryptoStore } from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
