@@ -10,7 +10,7 @@ import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
-import type { Failure, Outcome } from "../matrix/request-result.ts";
+import type { RetryCause } from "../matrix/request-result.ts";
 import { createRoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
 import { SyncApi } from "./sync-api.ts";
 
@@ -170,6 +170,7 @@ export interface WatchOptions {
 }
 
 const PAUSE_MS = 100;
+const CAUSES_OF_STOP: ReadonlySet<RetryCause> = new Set(["network", "timeout", "server_error", "malformed"]);
 const BACK_POLL = { firstMs: 100, maxMs: 500 };
 /** After a refusal, or an answer that asks to wait: neither means that the homeserver stopped. */
 const REFUSED_PAUSE_MS = 5_000;
@@ -188,15 +189,13 @@ export async function untilStopped(
     if (ghost === undefined) throw new TypeError("there is no ghost to watch as");
     const ready = await ghosts.readyGhost(ghost, signal);
     const reader = { ghost, signal };
-    let outcome: Outcome<string>;
-    if (ready.kind !== "ok") outcome = ready;
-    else if (since === undefined) outcome = await api.position(reader);
-    else outcome = await api.wait(reader, since);
+    const ask = () => (since === undefined ? api.position(reader) : api.wait(reader, since));
+    const outcome = ready.kind === "ok" ? await ask() : ready;
     if (outcome.kind === "ok") {
       const isFirst = since === undefined;
       since = outcome.value;
       if (!isFirst) await clock.sleep(PAUSE_MS, signal);
-    } else if (meansStopped(outcome)) {
+    } else if (outcome.kind === "retry" && CAUSES_OF_STOP.has(outcome.cause)) {
       signal.throwIfAborted();
       return;
     } else {
@@ -212,9 +211,4 @@ export async function untilServing({ api, clock }: Omit<WatchOptions, "ghosts">,
   for (let attempts = 0; !(await api.isServing()); attempts++) {
     await clock.sleep(backoffMs(BACK_POLL, attempts), signal);
   }
-}
-
-function meansStopped(outcome: Failure): boolean {
-  if (outcome.kind === "refused") return false;
-  return ["network", "timeout", "server_error", "malformed"].includes(outcome.cause);
 }

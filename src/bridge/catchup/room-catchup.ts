@@ -229,7 +229,10 @@ export async function readRooms(
         earlier.push(...page.value.events.map((event) => budget.found(event, at, true)));
         from = page.value.next;
       }
-      add(room, whileMember([...without(earlier.reverse(), end), ...end], ghost));
+      // Of a room that was left, the page before its end holds that end again.
+      const known = new Set(end.map(({ id }) => id));
+      const start = earlier.reverse().filter(({ id }) => !known.has(id));
+      add(room, whileMember([...start, ...end], ghost));
     }
     for (const [room, invitation] of changes.invitations) {
       // An invitation is small and cannot be read again, so its content is always held.
@@ -239,12 +242,6 @@ export async function readRooms(
     position = changes.next;
   }
   return ok({ window, next: position, cut });
-}
-
-/** Of a room that was left, the page before its end holds that end again. */
-function without(events: readonly FoundEvent[], known: readonly FoundEvent[]): FoundEvent[] {
-  const ids = new Set(known.map(({ id }) => id));
-  return events.filter(({ id }) => !ids.has(id));
 }
 
 /** As many events as a homeserver puts into a transaction. */

@@ -3,7 +3,7 @@
 // be read, or contradict what is known, nothing is returned; plain text is sent only in a room that never was encrypted; a
 // relation to other events stays outside the ciphertext, where it can be found again.
 import { z } from "zod";
-import type { RoomId, UserId } from "../../domain/identifiers.ts";
+import type { RoomId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { DONE, type Outcome, ok, refused } from "../matrix/request-result.ts";
@@ -46,14 +46,6 @@ export function createRoomEncryption(
     });
   }
 
-  async function prepare(device: GhostDevice, members: readonly UserId[]): Promise<Outcome<undefined>> {
-    await device.track(members);
-    const queried = await device.requests.drive();
-    if (queried.kind === "retry") return queried;
-    const claimed = await device.requests.alone(() => machines.missingSessions(device.ghost, members));
-    return claimed.kind === "retry" ? claimed : DONE;
-  }
-
   async function share(device: GhostDevice, actor: GhostActor, room: RoomId, forAllDevices: boolean) {
     const [encryption, members] = await Promise.all([
       encryptionOf(actor, room),
@@ -65,8 +57,12 @@ export function createRoomEncryption(
     const settings = { ...encryption.value, forAllDevices };
 
     const { made } = device.requests;
-    const ready = await prepare(device, members.value);
-    if (ready.kind !== "ok") return ready;
+    await device.track(members.value);
+    const queried = await device.requests.drive();
+    if (queried.kind === "retry") return queried;
+    const claim = () => machines.missingSessions(device.ghost, members.value);
+    const claimed = await device.requests.alone(claim);
+    if (claimed.kind === "retry") return claimed;
     // The queries to other servers take time; members that left meanwhile get no key.
     const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
     if (present.kind !== "ok") return present;

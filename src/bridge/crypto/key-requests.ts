@@ -97,20 +97,16 @@ export function createKeyRequests(
 
 /** The requests that are, or were, made for an event's session. */
 function requestsFor(devices: readonly DeviceStatus[], { ghosts, event }: AskedFor) {
-  const session = sessionOf(event);
-  if (session === undefined) return [];
+  const { room, sender, raw } = event;
+  const { session_id: sessionId, sender_key: senderKey } = membersOf(raw["content"]);
+  // A request is kept while events wait, so what it names is bounded.
+  if (!isId(sessionId) || sessionId === "") return [];
+  const session = { room, sender, sessionId, senderKey: isId(senderKey) ? senderKey : undefined };
   return devices
     .filter(({ ghost, state }) => state === "ready" && ghosts.includes(ghost))
     .slice(0, GHOSTS_MAX)
     .map(({ ghost, deviceId }) => {
-      const digest = sha256(JSON.stringify([ghost, session.room, session.sender, session.sessionId]));
+      const digest = sha256(JSON.stringify([ghost, room, sender, sessionId]));
       return { id: digest.toString("hex").slice(0, 32), ghost, deviceId, session };
     });
-}
-
-function sessionOf({ room, sender, raw }: EncryptedRoomEvent) {
-  const { session_id: sessionId, sender_key: senderKey } = membersOf(raw["content"]);
-  // A request is kept while events wait, so what it names is bounded.
-  if (!isId(sessionId) || sessionId === "") return undefined;
-  return { room, sender, sessionId, senderKey: isId(senderKey) ? senderKey : undefined };
 }

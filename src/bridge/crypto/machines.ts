@@ -293,15 +293,10 @@ export class Machines {
   }
 
   close(): Promise<void> {
-    this.#closed ??= this.#close();
-    return this.#closed;
-  }
-
-  async #close(): Promise<void> {
     this.#closing.abort();
     this.#entries.clear();
-    await Promise.all(this.#threads.map((thread) => thread.close()));
-    await this.#pool.end();
+    this.#closed ??= Promise.all(this.#threads.map((thread) => thread.close())).then(() => this.#pool.end());
+    return this.#closed;
   }
 }
 

@@ -65,7 +65,8 @@ export function createOpening({ devices, recent, fetchEvent }: OpeningDependenci
       const tracked = Promise.all(ghosts.map((ghost) => devices.track(ghost, [event.sender])));
       await tracked.catch(() => undefined);
     }
-    const turn = turnOf(ghosts, envelope.attempts);
+    const from = (envelope.attempts * CATCHUPS_MAX) % ghosts.length;
+    const turn = [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
     const catchups = await Promise.all(turn.map((ghost) => devices.catchup(ghost, signal)));
     const second = await decrypt(event, ghosts, "catchup");
     const failed = catchups.find((outcome) => outcome.kind === "retry");
@@ -116,11 +117,6 @@ export function createOpening({ devices, recent, fetchEvent }: OpeningDependenci
           : { kind: "unreadable", reason: decryption.reason, event };
     }
   }
-}
-
-function turnOf(ghosts: readonly GhostMxid[], attempts: number): readonly GhostMxid[] {
-  const from = (attempts * CATCHUPS_MAX) % ghosts.length;
-  return [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
 }
 
 function compare(envelope: ClaimedIntakeEnvelope, raw: UnknownObject): Fetched {
