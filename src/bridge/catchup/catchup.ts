@@ -8,7 +8,6 @@ import { backoffMs } from "../../runtime/backoff.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
-import type { Ghosts } from "../matrix/ghosts.ts";
 import type { HomeserverOptions } from "../matrix/http.ts";
 import type { RetryCause } from "../matrix/request-result.ts";
 import { createRoomCatchup, type RoomCatchupOptions, type RoomCatchupResult } from "./room-catchup.ts";
@@ -163,10 +162,8 @@ export function createCatchup(options: CatchupOptions) {
   return { start, drain, ready };
 }
 
-export interface WatchOptions {
+export interface WatchOptions extends Pick<CatchupOptions, "ghosts" | "clock"> {
   readonly api: Pick<SyncApi, "position" | "wait" | "isServing">;
-  readonly ghosts: Pick<Ghosts, "readyGhost">;
-  readonly clock: Clock;
 }
 
 const PAUSE_MS = 100;

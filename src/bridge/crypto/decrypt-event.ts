@@ -37,15 +37,8 @@ export type Decryption =
     }
   /** Its key has not come (yet). `withheld` is the sender's code for why it withholds the key. */
   | { readonly kind: "missing_key"; readonly withheld: string | undefined; readonly queried?: true }
-  | {
-      readonly kind: "refused";
-      readonly reason: /** The event's sender is not the owner of the device that the session came from. */
-        | "sender_mismatch"
-        | "device_not_trusted"
-        /** No Megolm event, or one that no key could ever decrypt. */
-        | "undecryptable";
-    }
-  /** There is no machine to decrypt with now. */
+  /** The sender does not own the device that the session came from, its device is not trusted, or no key could ever help. */
+  | { readonly kind: "refused"; readonly reason: "sender_mismatch" | "device_not_trusted" | "undecryptable" }
   | { readonly kind: "unavailable" };
 
 export type DeviceTrustPolicy = Pick<BridgeConfig["encryption"], "senderDevices" | "verifiedIdentities">;

@@ -103,10 +103,7 @@ const VALID_MS = 60 * 60_000;
 
 export type KeyDelivery = "unknown" | "works" | "no_to_device" | "no_key_counts";
 
-export interface KeyDeliveryState {
-  readonly result: KeyDelivery;
-  readonly observedAt: number | undefined;
-}
+export type KeyDeliveryState = { readonly result: KeyDelivery; readonly observedAt: number | undefined };
 
 // A homeserver on which a flag is missing leaves to-device messages out silently: keys then come late, by the catchup alone.
 /** A ghost sends itself a to-device message, and sees whether it comes. */

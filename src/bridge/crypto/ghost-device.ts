@@ -122,12 +122,10 @@ export class GhostDevice {
     } as const;
   }
 
-  ensure(): Promise<Outcome<GhostActor>> {
-    if (this.#isReady && this.#actor !== undefined) return Promise.resolve(ok(this.#actor));
+  async ensure(): Promise<Outcome<GhostActor>> {
+    if (this.#isReady && this.#actor !== undefined) return ok(this.#actor);
     const isTooSoon = this.#deps.clock.now() < this.#retryAt || this.#stopped !== undefined;
-    if (this.#opening === undefined && this.#failure !== undefined && isTooSoon) {
-      return Promise.resolve(this.#failure);
-    }
+    if (this.#opening === undefined && this.#failure !== undefined && isTooSoon) return this.#failure;
     this.#opening ??= this.#openLogged();
     return this.#opening;
   }

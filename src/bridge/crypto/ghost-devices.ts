@@ -31,7 +31,6 @@ export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, 
   readonly homeserver: Pick<Homeserver, "devices" | "stateEvent" | "joinedMembers">;
   readonly configured: () => Promise<readonly GhostMxid[]>;
   readonly owns: (ghost: GhostMxid) => boolean;
-  /** For the IDs of to-device messages that no machine made. */
   readonly random: Random;
 }
 

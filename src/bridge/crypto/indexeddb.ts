@@ -241,14 +241,13 @@ class IDBDatabase {
 class IDBCursor {}
 class IDBCursorWithValue extends IDBCursor {}
 
-/** The databases of one machine. */
 export class StoredDatabases {
   readonly records: StoreRecords;
   readonly #databases = new Map<string, IDBDatabase>();
 
   constructor(records: StoreRecords, layout: readonly DatabaseLayout[]) {
     this.records = records;
-    for (const of of structuredClone(layout)) this.#databases.set(of.suffix, new IDBDatabase(records, of));
+    for (const one of structuredClone(layout)) this.#databases.set(one.suffix, new IDBDatabase(records, one));
   }
 
   layout(): readonly DatabaseLayout[] {

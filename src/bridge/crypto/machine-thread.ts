@@ -139,7 +139,6 @@ export interface ThreadData {
   readonly policy: DeviceTrustPolicy;
 }
 
-/** Methods of a machine that are called across threads by name. */
 export type MachineCalls = Omit<GhostMachine, "identity" | "close">;
 export type MachineCall = keyof MachineCalls;
 

@@ -200,12 +200,10 @@ export class GhostMachine {
     return this.#run((machine) => machine.updateTrackedUsers(sdkUsers(users)));
   }
 
-  /** The claim of one-time keys that sharing a session with these users needs. */
   missingSessions(users: readonly UserId[]): Promise<readonly OutgoingRequest[]> {
     return this.#run(async (machine) => toRequests([await machine.getMissingSessions(sdkUsers(users))]));
   }
 
-  /** The to-device messages that share a session of the room with these users' devices. */
   shareRoomKey(room: RoomId, users: readonly UserId[], wanted: RoomEncryption) {
     return this.#run(async (machine) => {
       const forAllDevices = wanted.forAllDevices || this.#policy.senderDevices === "allow_all";

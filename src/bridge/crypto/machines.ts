@@ -54,10 +54,8 @@ export interface ClaimDependencies {
 
 export type Claim =
   | { readonly kind: "claimed"; readonly store: ClaimedStore }
-  | { readonly kind: "no_store" }
-  | { readonly kind: "store_exists" }
-  /** The store is another device's, or no configured key unseals it. */
-  | { readonly kind: "foreign" };
+  /** `foreign`: the store is another device's, or no configured key unseals it. */
+  | { readonly kind: "no_store" | "store_exists" | "foreign" };
 
 export type OpenResult =
   | { readonly kind: "opened"; readonly identity: DeviceIdentity }
@@ -84,11 +82,6 @@ function unavailable(ghost: GhostMxid, cause?: unknown): DrawbridgeError {
   const problem = `the device of ${ghost} cannot be used now`;
   return new DrawbridgeError("device_unavailable", problem, { hint, cause });
 }
-
-type Forwarded<Call extends MachineCall> = (
-  ghost: GhostMxid,
-  ...args: Parameters<MachineCalls[Call]>
-) => ReturnType<MachineCalls[Call]>;
 
 export class Machines {
   readonly #deps: MachinesDependencies;
@@ -225,8 +218,8 @@ export class Machines {
   }
 
   /** A method of the machine, called from outside its thread; it rejects with a DrawbridgeError. */
-  #forward<Call extends MachineCall>(call: Call): Forwarded<Call> {
-    return (ghost, ...args) =>
+  #forward<Call extends MachineCall>(call: Call) {
+    return (ghost: GhostMxid, ...args: Parameters<MachineCalls[Call]>) =>
       this.#ask(ghost, call, args).catch((error: unknown) => {
         throw unavailable(ghost, error);
       }) as ReturnType<MachineCalls[Call]>;

@@ -78,17 +78,15 @@ export async function markSent(machine: OlmMachine, request: OutgoingRequest, an
   await machine.markRequestAsSent(request.id, type, answer);
 }
 
-/** A device without one-time keys is reported without this algorithm, and that means zero. */
-function countsOf(counts: DeviceChanges["oneTimeKeyCounts"]): Map<string, number> {
-  return counts === undefined ? new Map() : new Map(Object.entries({ signed_curve25519: 0, ...counts }));
-}
-
 /** Without counts the library keeps the last known ones. */
 function process(machine: OlmMachine, changes: DeviceChanges) {
+  const { oneTimeKeyCounts: counts } = changes;
+  // A device without one-time keys is reported without this algorithm, and that means zero.
+  const known = counts === undefined ? [] : Object.entries({ signed_curve25519: 0, ...counts });
   return machine.receiveSyncChangesMsc4186(
     JSON.stringify(changes.toDevice),
     new DeviceLists(sdkUsers(changes.changedUsers), sdkUsers(changes.leftUsers)),
-    countsOf(changes.oneTimeKeyCounts),
+    new Map(known),
     changes.unusedFallbackKeys && new Set(changes.unusedFallbackKeys),
   );
 }

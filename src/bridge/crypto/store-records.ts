@@ -198,7 +198,6 @@ export class StoreRecords {
     }
   }
 
-  /** The keys of the records that `work` asks for one by one. */
   async keysAskedBy(work: () => Promise<unknown>): Promise<readonly RecordKey[]> {
     const asked: RecordKey[] = [];
     this.#asked = asked;
