@@ -36,7 +36,7 @@ export async function namedLock(
     readonly clock: Clock;
     readonly timeoutMs: number;
     readonly holder: string;
-    readonly onWait?: () => unknown;
+    readonly onWait?: (() => unknown) | undefined;
   },
 ): Promise<NamedLock> {
   const deadline = options.clock.now() + options.timeoutMs;

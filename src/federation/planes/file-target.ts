@@ -2,12 +2,14 @@
 // says the right thing already is not touched; a difference is reported by digest, never by text; a pipe or a device
 // in its place is replaced and never waited for.
 import { chmodSync, statSync } from "node:fs";
+import { resolve } from "node:path";
 import type { Clock } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
 import { type FollowedFile, GatewayState } from "../../rendered-files/gateway-files.ts";
 import { PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
+import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
 import {
   type DesiredPlane,
@@ -119,16 +121,18 @@ export function readGatewayState(file: string): GatewayState | undefined {
 /** A file of the gateway. It counts as in force only when the gateway itself names its digest (state.json). */
 export function gatewayFile(
   name: Exclude<FollowedFile, "gateway">,
-  about: { readonly path: string; readonly target: string; readonly stateFile: string },
+  path: string,
+  gateway: NonNullable<FederationConfig["gateway"]>,
+  directory: string,
   clock: Clock,
 ): ProgramFile {
-  const { stateFile, ...file } = about;
+  const stateFile = resolve(directory, gateway.stateFile);
   const refusal = (what: string) =>
     new DrawbridgeError("gateway_refused", what, {
       hint: "The gateway's log says why at config_refused; what it served before is still in force.",
     });
   return {
-    ...{ name, ...file, absent: "gateway_not_running" },
+    ...{ name, path, target: resolve(directory, gateway[`${name}File`]), absent: "gateway_not_running" },
     digest: async () => readGatewayState(stateFile)?.[name],
     async untilInForce(text) {
       const digest = sha256Tagged(text);

@@ -77,6 +77,9 @@ export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
   };
 }
 
+/** Of an address that names none. */
+const HTTP_PORT = 80;
+
 /** `NAME.NAMESPACE.svc`, with or without the cluster's domain. */
 const SERVICE = /^([a-z0-9-]{1,63})\.([a-z0-9-]{1,63})\.svc(?:\.[a-z0-9.-]+)?$/;
 
@@ -85,16 +88,18 @@ function backendRef({ backend, upstream }: RuleTarget): Plain {
   const service = SERVICE.exec(hostname);
   return service === null
     ? { group: "agentgateway.dev", kind: "AgentgatewayBackend", name: backend }
-    : { group: "", kind: "Service", name: service[1], namespace: service[2], port: portOf(port) };
+    : {
+        group: "",
+        kind: "Service",
+        name: service[1],
+        namespace: service[2],
+        port: Number(port || HTTP_PORT),
+      };
 }
 
 export function upstreamBackend(name: string, upstream: string): readonly Resource[] {
   const { hostname, port } = new URL(upstream);
   if (SERVICE.test(hostname)) return [];
-  const spec = { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: portOf(port) } };
+  const spec = { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: Number(port || HTTP_PORT) } };
   return [{ apiVersion: "agentgateway.dev/v1alpha1", kind: "AgentgatewayBackend", name, spec }];
-}
-
-function portOf(port: string): number {
-  return port === "" ? 80 : Number(port);
 }

@@ -1,7 +1,7 @@
 // The folder in which federation control keeps its records and locks. Invariants: mode 0700; every file is whole
 // and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
 
-import { chmodSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, type Dirent, mkdirSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
@@ -72,13 +72,11 @@ export class StateFolder {
     writeWhole(join(this.path, name), text, PRIVATE);
   }
 
-  /** Names of the folders in one of this folder's folders, and of links, sorted; none when it is not there. */
-  folders(name: string): readonly string[] {
+  /** Names in one of this folder's folders, sorted; none when it is not there. */
+  names(folder: string, isNamed: (entry: Dirent) => boolean = () => true): readonly string[] {
     try {
-      return readdirSync(join(this.path, name), { withFileTypes: true })
-        .filter((entry) => !entry.isFile())
-        .map((entry) => entry.name)
-        .sort();
+      const entries = readdirSync(join(this.path, folder), { withFileTypes: true });
+      return entries.flatMap((entry) => (isNamed(entry) ? entry.name : [])).sort();
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
       throw error;
@@ -99,12 +97,8 @@ export class StateFolder {
     work: () => Promise<T>,
     onWait?: (() => unknown) | undefined,
   ): Promise<T> {
-    const lock = await namedLock(this.#lockName(what), {
-      clock,
-      timeoutMs: LOCK_TIMEOUT_MS,
-      holder: `another pass (${what})`,
-      ...(onWait === undefined ? {} : { onWait }),
-    });
+    const wait = { clock, timeoutMs: LOCK_TIMEOUT_MS, holder: `another pass (${what})`, onWait };
+    const lock = await namedLock(this.#lockName(what), wait);
     try {
       return await work();
     } finally {

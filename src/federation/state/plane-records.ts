@@ -1,7 +1,7 @@
 // The records of the branch's head, of each plane and of its drift. Invariants: what is about to be done is written before
 // it is done; what was reached is written before the next plane begins; no field holds content; the text of a drifted
 // file is kept before it is undone, for this user alone, under its own digest; of drift the newest is kept.
-import { readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { Sha256Digest, sha256 } from "../../domain/digest.ts";
@@ -132,9 +132,9 @@ export function keepDrift(state: StateFolder, drift: Drift, revision: string, at
 }
 
 export function recentDrift(state: StateFolder, limit: number): readonly DriftRecord[] {
-  return names(state, "drift")
-    .sort()
-    .reverse()
+  return state
+    .names("drift")
+    .toReversed()
     .slice(0, limit)
     .flatMap((name) => state.read(DriftRecord, join("drift", name), () => undefined) ?? []);
 }
@@ -153,16 +153,8 @@ function keepText(state: StateFolder, file: string): string | null {
   }
 }
 
-function names(state: StateFolder, folder: string): string[] {
-  try {
-    return readdirSync(join(state.path, folder));
-  } catch {
-    return [];
-  }
-}
-
 function forgetOldest(state: StateFolder, folder: string): void {
-  const all = names(state, folder);
+  const all = state.names(folder);
   if (all.length <= KEPT_MAX) return;
   const aged = all
     .map((name) => ({ name, at: statSync(join(state.path, folder, name)).mtimeMs }))

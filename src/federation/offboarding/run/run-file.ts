@@ -103,7 +103,7 @@ export function changeRun(
 /** Every run, the oldest first. @throws DrawbridgeError `state_unreadable` for a folder that may be an open removal */
 export function listRuns(state: StateFolder): readonly Run[] {
   return state
-    .folders(FOLDER)
+    .names(FOLDER, (entry) => !entry.isFile())
     .flatMap((name) => readRun(state, name) ?? [])
     .sort((left, right) => (left.opened_at < right.opened_at ? -1 : 1));
 }

@@ -1,5 +1,6 @@
-// Plane 4 on the real parts: which cards the gateway publishes, whose cards the bridge trusts. Invariants: each file
-// counts as applied only when its program says so by its digest; neither is left out for want of the other.
+// Plane 4 on the real parts: which cards the gateway publishes, whose cards the bridge trusts, as its health resource
+// (/readyz) and its audit file say. Invariants: each file counts as applied only when its program says so by its digest;
+// neither is left out for want of the other.
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
 import { z } from "zod";
@@ -29,7 +30,11 @@ import {
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
 export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
-  const files = filesOf(config, clock);
+  const { gateway, card, directory } = config;
+  const files = [
+    ...(gateway ? [gatewayFile("publication", CARD_PUBLICATION, gateway, directory, clock)] : []),
+    ...(card ? [bridgeFile(card, directory, clock)] : []),
+  ];
   if (files.length === 0) return unmanagedPlane("card");
   return {
     name: "card",
@@ -45,17 +50,6 @@ export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntim
     drift: (desired) => programDrift("card", files, desired),
     probe: (desired, partner) => cardEvidence({ config, desired, partner, clock }),
   };
-}
-
-function filesOf({ gateway, card, directory }: FederationConfig, clock: Clock): readonly ProgramFile[] {
-  const files: ProgramFile[] = [];
-  if (gateway !== undefined) {
-    const target = resolve(directory, gateway.publicationFile);
-    const stateFile = resolve(directory, gateway.stateFile);
-    files.push(gatewayFile("publication", { path: CARD_PUBLICATION, target, stateFile }, clock));
-  }
-  if (card !== undefined) files.push(bridgeFile(card, directory, clock));
-  return files;
 }
 
 const TIMEOUT_MS = 5_000;
@@ -176,9 +170,6 @@ function trustOf(decision: CardDecision, inForce: readonly string[]): OperatorFi
   const verdict = decision.outcome === "rejected" ? "closed" : "open";
   return { verdict, reason: decision.reason, references: [decision.target.fingerprint, ...inForce] };
 }
-
-// What the bridge says: by its health resource (/readyz) which agents.yaml it has in force, by its audit file whose
-// cards it trusts.
 
 const HEALTH_TIMEOUT_MS = 2_000;
 /** The bridge reads its file at every request; a second request is needed only when it is just starting. */

@@ -35,13 +35,12 @@ import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "./render.ts";
 export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const { gateway } = config;
   if (gateway === undefined) return unmanagedPlane("gateway");
-  const target = resolve(config.directory, gateway.invocationFile);
   const stateFile = resolve(config.directory, gateway.stateFile);
   const issuer =
     gateway.issuer.adapter === "keycloak"
       ? keycloakAdapter(gateway.issuer, config.directory)
       : declaredClientsAdapter(gateway.issuer, config.directory);
-  const file = gatewayFile("invocation", { path: GATEWAY_INVOCATION, target, stateFile }, clock);
+  const file = gatewayFile("invocation", GATEWAY_INVOCATION, gateway, config.directory, clock);
 
   async function applyIssuer(intent: IssuerIntent, progress: PlaneProgress): Promise<PartOutcome> {
     try {
@@ -70,11 +69,11 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
     const state = readGatewayState(stateFile);
     if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
     const references = [state.invocation];
-    const inForce = [invocation, standingText(target) ?? ""].find(
+    const inForce = [invocation, standingText(file.target) ?? ""].find(
       (one) => sha256Tagged(one) === state.invocation,
     );
     if (inForce === undefined) return { verdict: "unknown", reason: "not_in_force", references };
-    const { agents } = parseYaml(InvocationFile, inForce, target);
+    const { agents } = parseYaml(InvocationFile, inForce, file.target);
     const isCaller = Object.values(agents).some(({ clients }) => clients.includes(azp));
     if (isCaller) return { verdict: "open", reason: "azp_admitted", references };
     // Closed all the same when an older file is in force, but not by what was declared.
@@ -102,7 +101,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
         () => applyProgramFile(file, invocation, progress),
         () => applyIssuer(intent, progress),
       ];
-      if (!closesAnybody(standingText(target), invocation)) halves.reverse();
+      if (!closesAnybody(standingText(file.target), invocation)) halves.reverse();
       return outcomeOf(await eachToItsEnd(halves));
     },
 
@@ -166,7 +165,6 @@ function callers(text: string): Set<string> {
   );
 }
 
-/** @throws DrawbridgeError `head_refused` when a rendered file is missing or not valid */
 function desiredOf(desired: DesiredPlane): { readonly invocation: string; readonly intent: IssuerIntent } {
   const invocation = renderedText(desired, GATEWAY_INVOCATION);
   const { text, value } = renderedFile(desired, GATEWAY_CLIENTS, ClientsFile);

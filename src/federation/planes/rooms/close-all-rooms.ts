@@ -137,8 +137,8 @@ class ClosingPass {
 }
 
 async function closeUnlessGone(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
-  const records = session.intent.closing.map(({ serverName }) => recordOf(session, serverName, room));
-  if (records.some((record) => record?.gone !== undefined)) {
+  const { closing } = session.intent;
+  if (closing.some(({ serverName }) => recordOf(session, serverName, room)?.gone !== undefined)) {
     const state = await readRoom(session, room);
     // A user of ours may have come back to a room that was left for good.
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return undefined;
