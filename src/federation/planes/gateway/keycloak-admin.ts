@@ -1,13 +1,14 @@
-// Keycloak's Admin REST API (26), as a service account. Invariants: its token is requested anew once when it is
-// refused; it goes to the configured address alone; every exchange has a deadline; neither token, secret nor body
-// reaches an error.
+// Keycloak's Admin REST API (26), as a service account, and a client's settings in it. Invariants: a refused token is
+// requested anew once; it goes to the configured address alone; every exchange has a deadline; neither token, secret nor
+// body reaches an error; clients have client credentials alone, and tokens of five minutes, signed ES256, for one
+// audience; no other mapper or scope could put another claim into a token.
 import { resolve } from "node:path";
 import { Agent } from "undici";
 import { z } from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { membersOf } from "../../../domain/json.ts";
+import { type JsonObject, membersOf } from "../../../domain/json.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { basicAuthorization, type JsonRequest, requestJson } from "../../../runtime/http.ts";
 import { readInput } from "../../../runtime/read-input.ts";
@@ -92,9 +93,6 @@ function unavailable(what: string, hint = "Start Keycloak, or correct gateway.is
   return new DrawbridgeError("issuer_unavailable", what, { hint });
 }
 
-// A declared client's settings in Keycloak. Invariants: client credentials alone; tokens of five minutes, signed
-// ES256, for one audience; no other mapper or scope, which could put another claim into a token; no secret is output.
-
 /** Which organisation manages a client: it closes the client when the registry declares it no more. */
 const OWNER_ATTRIBUTE = "drawbridge.owner";
 /** Set on a client that was there before the organisation took it over; such a client is closed and never removed. */
@@ -108,20 +106,12 @@ const Mapper = z.object({
   config: z.record(z.string(), z.string()).default({}),
 });
 
-export const KeycloakClient = z.object({
+/** With every other setting that Keycloak reports. */
+export const KeycloakClient = z.looseObject({
   id: z.string().min(1),
   clientId: z.string(),
   enabled: z.boolean().default(true),
   secret: z.string().optional(),
-  protocol: z.string().nullable().default(null),
-  clientAuthenticatorType: z.string().nullable().default(null),
-  publicClient: z.boolean().default(false),
-  bearerOnly: z.boolean().default(false),
-  serviceAccountsEnabled: z.boolean().default(false),
-  standardFlowEnabled: z.boolean().default(false),
-  implicitFlowEnabled: z.boolean().default(false),
-  directAccessGrantsEnabled: z.boolean().default(false),
-  fullScopeAllowed: z.boolean().default(false),
   attributes: z.record(z.string(), z.string()).default({}),
   protocolMappers: z.array(Mapper).default([]),
   defaultClientScopes: z.array(z.string()).default([]),
@@ -215,9 +205,9 @@ export function hasSettings(client: KeycloakClient, settings: ReturnType<typeof 
   );
 }
 
-/** Whether every member of `wanted`, at any depth, is the same in `found`. */
+/** Whether every member of `wanted`, at any depth, is the same in `found`; a switch that is absent is off. */
 function contains(found: unknown, wanted: unknown): boolean {
-  if (typeof wanted !== "object" || wanted === null) return found === wanted;
+  if (typeof wanted !== "object" || wanted === null) return (found ?? false) === wanted;
   const members = found as Readonly<Record<string, unknown>> | null | undefined;
   return Object.entries(wanted).every(([key, value]) => contains(members?.[key], value));
 }
@@ -227,5 +217,5 @@ export function clientDigest(client: KeycloakClient, hasDeclaredSecret: boolean)
   const { secret: _, id: __, protocolMappers, defaultClientScopes, optionalClientScopes, ...rest } = client;
   const mappers = protocolMappers.map(({ id: ___, ...mapper }) => canonicalize(mapper)).sort();
   const scopes = [defaultClientScopes.toSorted(), optionalClientScopes.toSorted()];
-  return sha256Tagged(canonicalize({ ...rest, mappers, scopes, hasDeclaredSecret }));
+  return sha256Tagged(canonicalize({ ...(rest as JsonObject), mappers, scopes, hasDeclaredSecret }));
 }
