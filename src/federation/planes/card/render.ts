@@ -2,7 +2,7 @@
 // Invariants: an agent of a partner whose card plane is closed has no entry, and no list of any entry names that
 // partner; a card that nobody may consume is not published.
 import { jsonText } from "../../../domain/json.ts";
-import type { AgentEntry, AgentsFile } from "../../../rendered-files/agents-file.ts";
+import type { AgentsFile } from "../../../rendered-files/agents-file.ts";
 import type { PublicationFile } from "../../../rendered-files/gateway-files.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import type { KubernetesTarget, OfferedAgent } from "../../registry/organisation.ts";
@@ -23,13 +23,12 @@ export const CARD_PUBLICATION = "card/publication.yaml";
 const CARD_KEYS = "card/card-keys.json";
 
 export const cardRender: PlaneRender = {
-  render(registry) {
-    return new Map([
+  render: (registry) =>
+    new Map([
       [CARD_AGENTS, agentsOf(registry)],
       [CARD_PUBLICATION, publicationOf(registry)],
       [CARD_KEYS, keysOf(registry)],
-    ]);
-  },
+    ]),
   kubernetes: cardKubernetes,
 };
 
@@ -61,28 +60,21 @@ function agentsOf(registry: Registry): string {
   >);
 }
 
-/** An entry of agents.yaml; nobody in its lists who is not admitted. */
 function entryOf(
   entry: Partner["card"]["consumes"][string],
   defaultServers: readonly string[],
   admitted: ReadonlySet<string>,
 ): Plain {
-  const { cardUrl, allowedOrigins, cardIdentity, displayName, credentials, rate, attachments, pollInterval } =
-    entry;
+  const { allowedOrigins, allowedServers, allowedSenders, pollInterval, ...rest } = entry;
   return {
-    cardUrl,
+    ...rest,
     allowedOrigins: allowedOrigins.length === 0 ? undefined : allowedOrigins,
-    cardIdentity,
-    allowedServers: entry.allowedServers?.filter((server) => admitted.has(server)) ?? defaultServers,
+    allowedServers: allowedServers?.filter((server) => admitted.has(server)) ?? defaultServers,
     allowedSenders:
-      entry.allowedSenders?.filter((sender) => admitted.has(serverOfSender(sender))) ??
+      allowedSenders?.filter((sender) => admitted.has(serverOfSender(sender))) ??
       defaultServers.map((server) => `*:${server}`),
-    displayName,
-    credentials,
-    rate,
-    attachments,
     pollInterval: pollInterval % 1_000 === 0 ? `${pollInterval / 1_000}s` : `${pollInterval}ms`,
-  } satisfies Record<keyof AgentEntry, Plain | undefined>;
+  };
 }
 
 function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {

@@ -19,7 +19,6 @@ import { type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { applyProgramFile, gatewayFile, type ProgramFile, programDrift } from "../file-target.ts";
 import {
   type DesiredPlane,
-  type OperatorFinding,
   observeInside,
   openPartners,
   outcomeOf,
@@ -125,7 +124,14 @@ async function theirCards({ config, desired, partner, clock, observe }: Probing)
         if (decisions === undefined) return { verdict: "unknown", reason: "audit_unreadable" };
         const decision = decisions.get(agent);
         const references = inForce !== undefined && isDesired ? [inForce] : [];
-        if (decision !== undefined) return trustOf(decision, references);
+        if (decision !== undefined) {
+          const verdict = decision.outcome === "rejected" ? "closed" : "open";
+          return {
+            verdict,
+            reason: decision.reason,
+            references: [decision.target.fingerprint, ...references],
+          };
+        }
         // The bridge has never checked this card, and by its file in force it never will.
         return isClosed && isDesired
           ? { verdict: "closed", reason: "not_in_agents_file", references }
@@ -164,11 +170,6 @@ function decisionsOnceRejected(audit: string, agents: readonly string[], clock: 
   const isSettled = (decisions: Awaited<ReturnType<typeof lastCardDecisions>>) =>
     agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
   return lookUntil(clock, AUDITED, () => lastCardDecisions(audit), isSettled);
-}
-
-function trustOf(decision: CardDecision, inForce: readonly string[]): OperatorFinding {
-  const verdict = decision.outcome === "rejected" ? "closed" : "open";
-  return { verdict, reason: decision.reason, references: [decision.target.fingerprint, ...inForce] };
 }
 
 const HEALTH_TIMEOUT_MS = 2_000;

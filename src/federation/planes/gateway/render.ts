@@ -21,12 +21,11 @@ export const GATEWAY_INVOCATION = "gateway/invocation.yaml";
 export const GATEWAY_CLIENTS = "gateway/clients.yaml";
 
 export const gatewayRender: PlaneRender = {
-  render(registry) {
-    return new Map([
+  render: (registry) =>
+    new Map([
       [GATEWAY_INVOCATION, invocationFile(registry)],
       [GATEWAY_CLIENTS, clientsFile(registry)],
-    ]);
-  },
+    ]),
   kubernetes: gatewayKubernetes,
 };
 
@@ -73,12 +72,8 @@ function invocationFile(registry: Registry): string {
 
 function clientsFile(registry: Registry): string {
   const own = clientsInForce(registry).map(
-    ({ clientId, enabled, secret, applicant }): DeclaredClient => ({
-      clientId,
-      enabled,
-      secret,
-      ...(applicant === undefined ? {} : { partner: applicant }),
-    }),
+    ({ clientId, enabled, secret, applicant: partner }) =>
+      ({ clientId, enabled, secret, partner }) satisfies Record<keyof DeclaredClient, Plain | undefined>,
   );
   const partners = registry.partners.flatMap(({ partner }): DeclaredClient[] => {
     const { azp, gateway, serverName } = partner;
