@@ -18,10 +18,7 @@ export interface MatrixAnswer {
 
 type Query = Readonly<Record<string, string>>;
 type Method = "GET" | "PUT" | "POST" | "DELETE";
-interface Request {
-  readonly query?: Query;
-  readonly body?: unknown;
-}
+type Request = { readonly query?: Query; readonly body?: unknown };
 
 const TIMEOUT_MS = 60_000;
 const ATTEMPTS_MAX = 4;
@@ -163,10 +160,7 @@ function unavailable(operation: string, status: number | undefined): DrawbridgeE
 const RESOURCE_TIMEOUT_MS = 10_000;
 const RESOURCE_BYTES_MAX = 16 * 1024 * 1024;
 
-/**
- * What a resource outside the admin API answers, to one request that is never repeated. @param hints by HTTP status
- * @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused`
- */
+/** One request, never repeated. @param hints by status @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused` */
 export async function readResource<Schema extends z.ZodType>(
   schema: Schema,
   url: string,

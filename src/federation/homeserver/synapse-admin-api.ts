@@ -17,70 +17,62 @@ import { expectSuccess, HomeserverAccess } from "./api.ts";
 
 const CLIENT = ["_matrix", "client", "v3"] as const;
 
-const SentEvent = z.object({
-  event_id: z.custom<EventId>((value) => parseEventId(value) !== undefined),
-});
+const SentEvent = z.object({ event_id: z.custom<EventId>((value) => parseEventId(value) !== undefined) });
 const MadeRoom = z.object({ room_id: z.custom<RoomId>((value) => parseRoomId(value) !== undefined) });
 
-export class ActingUser {
-  readonly userId: UserId;
-  readonly #access: HomeserverAccess;
-
-  constructor(access: HomeserverAccess, userId: UserId) {
-    this.#access = access;
-    this.userId = userId;
-  }
+function actingUser(access: HomeserverAccess, userId: UserId) {
+  const succeeds = async (
+    method: "POST" | "PUT",
+    operation: string,
+    path: readonly string[],
+    body: unknown,
+  ) => (await access.call(method, operation, [...CLIENT, ...path], { body })).status === 200;
 
   /** Sends a state event. The same content again makes no new event. @throws DrawbridgeError `homeserver_refused` */
-  async putState(
+  async function putState(
     room: RoomId,
     type: string,
     stateKey: string,
     content: Readonly<Record<string, unknown>>,
   ): Promise<EventId> {
     const path = [...CLIENT, "rooms", room, "state", type, stateKey];
-    return (await this.#access.request(SentEvent, `to set ${type}`, path, { method: "PUT", body: content }))
-      .event_id;
+    const request = { method: "PUT", body: content } as const;
+    return (await access.request(SentEvent, `to set ${type}`, path, request)).event_id;
   }
 
-  setMembership(room: RoomId, user: UserId, membership: "ban" | "leave"): Promise<EventId> {
-    return this.putState(room, "m.room.member", user, { membership });
-  }
+  return {
+    userId,
+    putState,
 
-  /** Makes a room. It is not repeated when no answer comes; the caller searches for the room first. */
-  async createRoom(body: Readonly<Record<string, unknown>>): Promise<RoomId> {
-    const path = [...CLIENT, "createRoom"];
-    return (await this.#access.request(MadeRoom, "to make a room", path, { method: "POST", body })).room_id;
-  }
+    setMembership: (room: RoomId, user: UserId, membership: "ban" | "leave") =>
+      putState(room, "m.room.member", user, { membership }),
 
-  invite(room: RoomId, user: UserId): Promise<boolean> {
-    return this.#succeeds("POST", "to invite", ["rooms", room, "invite"], { user_id: user });
-  }
+    /** Makes a room. It is not repeated when no answer comes; the caller searches for the room first. */
+    async createRoom(body: Readonly<Record<string, unknown>>): Promise<RoomId> {
+      const path = [...CLIENT, "createRoom"];
+      return (await access.request(MadeRoom, "to make a room", path, { method: "POST", body })).room_id;
+    },
 
-  join(room: RoomId): Promise<boolean> {
-    return this.#succeeds("POST", "to join", ["rooms", room, "join"], {});
-  }
+    invite: (room: RoomId, user: UserId) =>
+      succeeds("POST", "to invite", ["rooms", room, "invite"], { user_id: user }),
 
-  putAlias(alias: string, room: RoomId): Promise<boolean> {
-    return this.#succeeds("PUT", "to move an alias", ["directory", "room", alias], { room_id: room });
-  }
+    join: (room: RoomId) => succeeds("POST", "to join", ["rooms", room, "join"], {}),
 
-  /** Aliases of this homeserver's that lead to a room which the user is in. */
-  async localAliases(room: RoomId): Promise<readonly string[]> {
-    const path = [...CLIENT, "rooms", room, "aliases"];
-    const { aliases } = (await this.#access.call("GET", "to read aliases", path)).body;
-    return Array.isArray(aliases) ? aliases.filter((alias) => typeof alias === "string") : [];
-  }
+    putAlias: (alias: string, room: RoomId) =>
+      succeeds("PUT", "to move an alias", ["directory", "room", alias], { room_id: room }),
 
-  /** Gives a lent token back; the user's own devices are not touched. */
-  async logout(): Promise<void> {
-    await this.#succeeds("POST", "to give a token back", ["logout"], {});
-  }
+    /** Aliases of this homeserver's that lead to a room which the user is in. */
+    async localAliases(room: RoomId): Promise<readonly string[]> {
+      const path = [...CLIENT, "rooms", room, "aliases"];
+      const { aliases } = (await access.call("GET", "to read aliases", path)).body;
+      return Array.isArray(aliases) ? aliases.filter((alias) => typeof alias === "string") : [];
+    },
 
-  async #succeeds(method: "POST" | "PUT", operation: string, path: readonly string[], body: unknown) {
-    return (await this.#access.call(method, operation, [...CLIENT, ...path], { body })).status === 200;
-  }
+    /** Gives a lent token back; the user's own devices are not touched. */
+    logout: () => succeeds("POST", "to give a token back", ["logout"], {}),
+  };
 }
+export type ActingUser = ReturnType<typeof actingUser>;
 
 const StateEvent = z.object({
   type: z.string(),
@@ -99,9 +91,7 @@ const ReportedRoomId = z
   .min(1)
   .transform((id) => id as RoomId);
 
-const WhoAmI = z.object({
-  user_id: z.custom<UserId>((value) => parseUserId(value) !== undefined),
-});
+const WhoAmI = z.object({ user_id: z.custom<UserId>((value) => parseUserId(value) !== undefined) });
 const State = z.object({ state: z.array(StateEvent) });
 const RoomPage = z.object({
   rooms: z.array(z.object({ room_id: ReportedRoomId, federatable: z.boolean().nullish() })),
@@ -110,10 +100,7 @@ const RoomPage = z.object({
 });
 const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string()) });
 
-const LocalUser = z.object({
-  appservice_id: z.unknown().optional(),
-  deactivated: z.unknown().optional(),
-});
+const LocalUser = z.object({ appservice_id: z.unknown().optional(), deactivated: z.unknown().optional() });
 const Deletions = z.object({
   results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
 });
@@ -129,7 +116,7 @@ export class SynapseAdminApi extends HomeserverAccess {
   }
 
   self(userId: UserId): ActingUser {
-    return new ActingUser(this, userId);
+    return actingUser(this, userId);
   }
 
   /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
@@ -168,9 +155,7 @@ export class SynapseAdminApi extends HomeserverAccess {
     const body = { valid_until_ms: validUntil };
     const answer = await this.call("POST", "act as a user", path, { body });
     const token = answer.body["access_token"];
-    return answer.status === 200 && typeof token === "string"
-      ? new ActingUser(this.as(token), user)
-      : undefined;
+    return answer.status === 200 && typeof token === "string" ? actingUser(this.as(token), user) : undefined;
   }
 
   /** Empties and blocks a room, in the background; the deletion's ID, undefined when another one is under way (400). */
@@ -234,45 +219,40 @@ const USED_MS = 10 * 60_000;
 const RELEASED_AT_ONCE = 8;
 
 /** Tokens for acting as local users, one a user: given back at the end, and forgotten by the homeserver if we are killed. */
-export class LentTokens {
-  readonly #operator: SynapseAdminApi;
-  readonly #operatorId: UserId;
-  readonly #clock: Clock;
-  readonly #lent = new Map<UserId, { since: number; acting: Promise<ActingUser | undefined> }>();
+export function lentTokens(operator: SynapseAdminApi, operatorId: UserId, clock: Clock) {
+  const lent = new Map<UserId, { since: number; acting: Promise<ActingUser | undefined> }>();
   /** Users for whom the homeserver lends none. */
-  readonly unusable = new Set<UserId>();
+  const unusable = new Set<UserId>();
+  return {
+    unusable: unusable as ReadonlySet<UserId>,
 
-  constructor(operator: SynapseAdminApi, operatorId: UserId, clock: Clock) {
-    this.#operator = operator;
-    this.#operatorId = operatorId;
-    this.#clock = clock;
-  }
+    async as(user: UserId): Promise<ActingUser | undefined> {
+      if (user === operatorId) return operator.self(user);
+      const now = clock.now();
+      const known = lent.get(user);
+      if (known !== undefined && now < known.since + USED_MS) return known.acting;
+      const acting = operator.actAs(user, now + LIFE_MS);
+      lent.set(user, { since: now, acting });
+      try {
+        const found = await acting;
+        if (found === undefined) unusable.add(user);
+        return found;
+      } catch (error) {
+        // No answer says nothing about the user: the next request asks again.
+        lent.delete(user);
+        throw error;
+      } finally {
+        await (await known?.acting)?.logout();
+      }
+    },
 
-  async as(user: UserId): Promise<ActingUser | undefined> {
-    if (user === this.#operatorId) return this.#operator.self(user);
-    const now = this.#clock.now();
-    const known = this.#lent.get(user);
-    if (known !== undefined && now < known.since + USED_MS) return known.acting;
-    const acting = this.#operator.actAs(user, now + LIFE_MS);
-    this.#lent.set(user, { since: now, acting });
-    try {
-      const found = await acting;
-      if (found === undefined) this.unusable.add(user);
-      return found;
-    } catch (error) {
-      // No answer says nothing about the user: the next request asks again.
-      this.#lent.delete(user);
-      throw error;
-    } finally {
-      await (await known?.acting)?.logout();
-    }
-  }
-
-  async release(): Promise<void> {
-    const lent = [...this.#lent.values()];
-    this.#lent.clear();
-    await mapConcurrent(lent, RELEASED_AT_ONCE, async ({ acting }) => {
-      await acting.then((user) => user?.logout()).catch(() => undefined);
-    });
-  }
+    async release(): Promise<void> {
+      const all = [...lent.values()];
+      lent.clear();
+      await mapConcurrent(all, RELEASED_AT_ONCE, async ({ acting }) => {
+        await acting.then((user) => user?.logout()).catch(() => undefined);
+      });
+    },
+  };
 }
+export type LentTokens = ReturnType<typeof lentTokens>;

@@ -77,9 +77,6 @@ export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
   };
 }
 
-/** Of an address that names none. */
-const HTTP_PORT = 80;
-
 /** `NAME.NAMESPACE.svc`, with or without the cluster's domain. */
 const SERVICE = /^([a-z0-9-]{1,63})\.([a-z0-9-]{1,63})\.svc(?:\.[a-z0-9.-]+)?$/;
 
@@ -93,13 +90,13 @@ function backendRef({ backend, upstream }: RuleTarget): Plain {
         kind: "Service",
         name: service[1],
         namespace: service[2],
-        port: Number(port || HTTP_PORT),
+        port: Number(port || 80),
       };
 }
 
 export function upstreamBackend(name: string, upstream: string): readonly Resource[] {
   const { hostname, port } = new URL(upstream);
   if (SERVICE.test(hostname)) return [];
-  const spec = { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: Number(port || HTTP_PORT) } };
+  const spec = { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: Number(port || 80) } };
   return [{ apiVersion: "agentgateway.dev/v1alpha1", kind: "AgentgatewayBackend", name, spec }];
 }

@@ -33,9 +33,10 @@ const RESEND_AFTER_MS = 3_000;
 
 /** @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused` when the border module does not say */
 export async function staleAtHome(
-  { intent, home }: Pick<RoomsSession, "intent" | "home">,
+  session: RoomsSession,
   rooms: readonly RoomId[],
 ): Promise<readonly RoomId[]> {
+  const { intent, home } = session;
   const servers = [
     ...new Set([...intent.allow, ...intent.closing.flatMap(({ serverName }) => aclAllow([serverName]))]),
   ];
@@ -127,9 +128,8 @@ interface Proof {
 }
 
 /**
- * Requests a few at a time, and waits when none of them is shown, so that a server that is behind is not kept busy. Half
- * of them are missing the longest, because a server takes events in about the order in which they were made; the others
- * are taken in turn, because it may never show some.
+ * Requests a few at a time, and waits when none is shown, so that a server that is behind is not kept busy. Half are missing
+ * the longest, because a server takes events in about the order of their making; the others are taken in turn.
  */
 async function awaitServer(
   session: RoomsSession,
@@ -179,13 +179,11 @@ export async function hasEvent(
   event: string,
   timeoutMs: number,
 ): Promise<boolean> {
-  try {
-    const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
-    const answer = await session.signed.request(server, "GET", path, undefined, timeoutMs);
-    return answer.status === 200;
-  } catch {
-    return false;
-  }
+  const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
+  return session.signed.request(server, "GET", path, undefined, timeoutMs).then(
+    ({ status }) => status === 200,
+    () => false,
+  );
 }
 
 async function resend(session: RoomsSession, proof: Proof): Promise<void> {

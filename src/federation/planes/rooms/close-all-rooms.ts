@@ -229,10 +229,8 @@ function outOfReach(
   for (const { room, server, reason } of gaps) {
     const concerned = settled.get(room)?.plan.concerned ?? [];
     const partners = concerned.length > 0 ? concerned : closing;
-    const subject =
-      reason === "unproven_at_home"
-        ? own
-        : `${visibleId(room)}${reason === "stale_at_home" ? "" : ` at ${server}`}`;
+    const where = reason === "stale_at_home" ? "" : ` at ${server}`;
+    const subject = reason === "unproven_at_home" ? own : `${visibleId(room)}${where}`;
     const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [server];
     for (const partner of named) add(partner, subject, reason);
   }

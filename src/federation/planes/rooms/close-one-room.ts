@@ -3,8 +3,9 @@
 import type { RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { membersOf } from "../../../domain/json.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
-import { aclAllow, aclNames, type ServerAcl } from "./acl.ts";
+import { aclAllow, aclNames } from "./acl.ts";
 import { type Obstacle, planRoom, type RoomPlan, type RoomStep, type SettledRoom } from "./room-plan.ts";
+import type { RoomReason } from "./room-reasons.ts";
 import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
 import { announce, isRefusal, journalOf, otherRecords, type RoomsSession, readRoom } from "./session.ts";
 
@@ -40,15 +41,10 @@ export async function closeRoom(session: RoomsSession, room: RoomId): Promise<Se
   }
 }
 
-function obstaclesOf(
-  plan: RoomPlan,
-  reason: "refused" | "unsettled",
-  { intent }: RoomsSession,
-): readonly Obstacle[] {
+function obstaclesOf(plan: RoomPlan, reason: RoomReason, { intent }: RoomsSession): readonly Obstacle[] {
   const partners = plan.concerned.length > 0 ? plan.concerned : intent.closing;
-  const named = partners.map(({ serverName }) => serverName);
-  const who = named.length > 0 ? named : [intent.own];
-  return [...plan.obstacles, ...who.map((partner) => ({ partner: partner as ServerName, reason }))];
+  const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [intent.own];
+  return [...plan.obstacles, ...named.map((partner) => ({ partner: partner as ServerName, reason }))];
 }
 
 async function perform(
@@ -71,8 +67,7 @@ async function perform(
         const before = first === undefined ? written : first.before;
         return { act: "invite_level", room, before, level: step.level };
       });
-      await acting.putState(room, "m.room.power_levels", "", step.content);
-      return;
+      break;
     }
     case "ban": {
       const journal = journalOf(session, step.partner);
@@ -90,8 +85,13 @@ async function perform(
       return;
     }
     case "set_acl": {
-      const partners = aclPartners(session, state, step.content, concerned);
       const before = state.acl === undefined ? null : aclNames(state.acl.content);
+      // Also those whom the ACL now denies by name: the journal says which denials are ours.
+      const denied = step.content.deny.filter((name) => !before?.deny.includes(name));
+      const newly = session.intent.closing
+        .map(({ serverName }) => serverName as ServerName)
+        .filter((server) => aclAllow([server]).some((name) => denied.includes(name)));
+      const partners = [...new Set([...concerned, ...newly])];
       await announce(session, partners, () => ({ act: "acl", room, before }));
       const event = await acting.putState(room, "m.room.server_acl", "", { ...step.content });
       await announce(session, partners, () => ({ act: "acl_set", room, event }));
@@ -109,23 +109,9 @@ async function perform(
           levelsOf(state),
         level: step.level,
       }));
-      await acting.putState(room, "m.room.power_levels", "", step.content);
     }
   }
-}
-
-/** Partners whom the room concerns, and those whom the ACL now denies by name: the journal says which denials are ours. */
-function aclPartners(
-  { intent }: RoomsSession,
-  state: RoomState,
-  content: ServerAcl,
-  concerned: readonly ServerName[],
-): readonly ServerName[] {
-  const before = new Set(aclNames(state.acl?.content).deny);
-  const newly = intent.closing
-    .map(({ serverName }) => serverName as ServerName)
-    .filter((server) => aclAllow([server]).some((name) => content.deny.includes(name) && !before.has(name)));
-  return [...new Set([...concerned, ...newly])];
+  await acting.putState(room, "m.room.power_levels", "", step.content);
 }
 
 function levelsOf(state: RoomState) {

@@ -182,11 +182,7 @@ async function homeFinding(session: RoomsSession, state: RoomState, partner: Ser
   };
 }
 
-async function retainedFindings(
-  session: RoomsSession,
-  state: RoomState,
-  partner: ServerName,
-): Promise<readonly Found[]> {
+async function retainedFindings(session: RoomsSession, state: RoomState, partner: ServerName) {
   const { acl } = state;
   if (acl === undefined) return [];
   const isDenied = deniedByEnforcement(acl.content, partner);

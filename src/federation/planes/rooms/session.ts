@@ -8,7 +8,7 @@ import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 import { SignedRequests } from "../../homeserver/signed-request.ts";
-import { LentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
+import { type LentTokens, lentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { type BorderStatusClient, borderStatus } from "../border/status.ts";
 import { type DesiredPlane, renderedFile } from "../plane.ts";
 import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
@@ -36,11 +36,7 @@ export async function readRoom(session: RoomsSession, room: RoomId): Promise<Roo
   return events === undefined ? undefined : readRoomState(room, events);
 }
 
-export function recordOf(
-  { journals }: Pick<RoomsSession, "journals">,
-  partner: string,
-  room: RoomId,
-): RoomRecord | undefined {
+export function recordOf({ journals }: Pick<RoomsSession, "journals">, partner: string, room: RoomId) {
   return journals.get(partner)?.room(room);
 }
 
@@ -54,7 +50,6 @@ export function journalOf(session: RoomsSession, partner: ServerName): Journal {
   return journal;
 }
 
-/** Writes an entry to the journal of each of these partners: what is about to be done, or was. */
 export async function announce(
   session: RoomsSession,
   partners: readonly ServerName[],
@@ -98,7 +93,7 @@ export async function withSession<T>(
         { hint: "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName." },
       );
     }
-    tokens = new LentTokens(operator, operatorId, clock);
+    tokens = lentTokens(operator, operatorId, clock);
     const partners = new Set<ServerName>([
       ...intent.closing.map(({ serverName }) => serverName as ServerName),
       ...(await journaledPartners(folder)),

@@ -134,7 +134,6 @@ export async function journaledPartners(folder: string): Promise<readonly Server
     .sort();
 }
 
-/** The journal of one partner: what it says, also while somebody else writes it, and what is added. */
 export class Journal {
   readonly #folder: string;
   readonly #path: string;

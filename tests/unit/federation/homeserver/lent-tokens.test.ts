@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
-import { LentTokens, type SynapseAdminApi } from "../../../../src/federation/homeserver/synapse-admin-api.ts";
+import { lentTokens, type SynapseAdminApi } from "../../../../src/federation/homeserver/synapse-admin-api.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
 const ALICE = "@alice:a.test" as UserId;
@@ -12,7 +12,7 @@ describe("LentTokens", () => {
     const answers = [() => Promise.reject(new Error("502")), async () => acting, async () => undefined];
     const operator = { actAs: () => answers.shift()?.() } as unknown as SynapseAdminApi;
     const clock = new ManualClock(0);
-    const tokens = new LentTokens(operator, "@operator:a.test" as UserId, clock);
+    const tokens = lentTokens(operator, "@operator:a.test" as UserId, clock);
 
     await assert.rejects(tokens.as(ALICE), /502/);
     assert.equal(await tokens.as(ALICE), acting);
