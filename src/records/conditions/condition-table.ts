@@ -4,26 +4,19 @@
 // that the organisation's own operator must have observed.
 import type { Part } from "../format/fields.ts";
 import type { PlaneName } from "../format/stages.ts";
-import type {
-  Answer,
-  Check,
-  Condition,
-  Direction,
-  Extent,
-  Observation,
-  Requirement,
-  Subjects,
-} from "./condition.ts";
+import type { Answer, Check, Condition, Direction, Observation, Requirement, Subjects } from "./condition.ts";
 
 /** One's own parts have no HTTP status unless one is named. */
 function answer(
   verdict: Direction,
-  layers: readonly string[],
+  layer: string,
   reasons?: readonly (string | null)[],
   statuses: readonly (number | null)[] = [null],
 ): Answer {
-  return { verdict, layers, statuses, ...(reasons !== undefined && { reasons }) };
+  return { verdict, layers: [layer], statuses, ...(reasons !== undefined && { reasons }) };
 }
+const open = answer.bind(undefined, "open");
+const closed = answer.bind(undefined, "closed");
 
 function byOperator(probe: string, answered: Answer): Observation {
   return { probe, vantage: "operator", answers: [answered] };
@@ -35,16 +28,12 @@ function checked(observation: Observation, check: Check): Observation {
 
 /** What the homeserver says of a room: any of these verdicts. */
 function ofRoom(probe: string, layer: string, ...verdicts: readonly Direction[]): Observation {
-  const answers = verdicts.map((verdict) => answer(verdict, [layer], [null], [200]));
+  const answers = verdicts.map((verdict) => answer(verdict, layer, [null], [200]));
   return { probe, vantage: "operator", answers };
 }
 
 function retained(...verdicts: readonly Direction[]): Observation {
   return { ...ofRoom("room_acl_at_retained", "room_acl", ...verdicts), vantage: "retained_server" };
-}
-
-function closed(layer: string, reasons?: Answer["reasons"], statuses?: Answer["statuses"]): Answer {
-  return answer("closed", [layer], reasons, statuses);
 }
 
 /** One's own part says that it stops the partner. */
@@ -83,7 +72,7 @@ function tried(subjects: Subjects, probe: string, ...answers: readonly Answer[])
 
 /** The reconciler has reached the declared state; or, where that is waivable, it names what it has not reached. */
 function inForce(verdict: Direction, parts: readonly Part[], more: Partial<Requirement> = {}): Condition {
-  const reached = byOperator("reconciled", answer(verdict, ["reconciler"], ["in_force"]));
+  const reached = byOperator("reconciled", answer(verdict, "reconciler", ["in_force"]));
   return { name: "in_force", parts, requirements: [need("none", checked(reached, "names_revision"), more)] };
 }
 
@@ -104,56 +93,10 @@ function ofAgents(name: string, ...requirements: readonly Requirement[]): Condit
 const OPTIONAL = { optional: true } as const;
 const WAIVABLE = { waivable: true } as const;
 
-const GATEWAY: readonly Condition[] = [
-  inForce("closed", ["gateway"]),
-  atGateway(
-    "partner_not_rendered",
-    need("clients", checked(seen("render", "registry", ["azp_not_rendered"]), "names_revision")),
-    need(
-      "clients",
-      seen("callers_in_force", "gateway", ["azp_not_admitted", "azp_not_admitted_by_older_file"]),
-    ),
-  ),
-  atGateway(
-    "token_refused",
-    need("clients", seen("issuer_client", "issuer", ["client_disabled", "client_unknown"])),
-    attempt(
-      "caller",
-      "token_request",
-      closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]),
-    ),
-    need("clients", seen("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
-  ),
-  ofAgents(
-    "invoke_refused",
-    attempt(
-      "agents",
-      "invoke",
-      closed("gateway", ["no_route"], [404]),
-      closed("gateway", ["jwt_missing", "jwt_expired", "jwt_refused", "unauthorized"], [401]),
-      closed("gateway", ["rbac_access_denied", "jwt_refused", "forbidden"], [403]),
-    ),
-  ),
-];
-
 /** A card is public for everybody or for nobody: one that others consume stays, and its use is refused. */
-const STAYS = answer("open", ["gateway"], ["published_always", "consumed_by_others"], [200]);
+const STAYS = open("gateway", ["published_always", "consumed_by_others"], [200]);
 
 const UNTRUSTED = seen("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"]);
-
-const CARD: readonly Condition[] = [
-  inForce("closed", ["gateway", "bridge"]),
-  ofAgents(
-    "card_gone_or_refused",
-    need("agents", [
-      seen("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
-      { ...byOperator("card_fetch", STAYS), with: seen("card_use", "gateway", ["use_refused"]) },
-    ]),
-    need("agents", asPartner("card_fetch", closed("gateway", ["no_route"], [404])), OPTIONAL),
-  ),
-  { ...atBridge("agent_card_untrusted", need("pins", UNTRUSTED)), ...NO_AGENT_CONSUMED },
-  atBridge("people_may_not_ask", need("partner", seen("may_ask", "bridge", ["not_in_agents_file"]))),
-];
 
 /** The server is refused where a join is prepared, or it has no member left through whom it could write. */
 const KEPT_OUT: readonly Answer[] = [
@@ -179,27 +122,6 @@ function inEachRoom(name: string, observation: Observation): Condition {
   return { ...atHomeserver(name, need("rooms", [observation, LEFT], WAIVABLE)), ...NO_ROOM_SHARED };
 }
 
-const ROOMS: readonly Condition[] = [
-  // A room may be another's: the reconciler names what it could not close, and each of them is waived by name.
-  inForce("closed", ["homeserver"], WAIVABLE),
-  inEachRoom("acl_excludes_partner", ofRoom("room_acl", "room_acl", "closed")),
-  inEachRoom("enforcement_holds", ofRoom("room_enforcement", "homeserver", "closed")),
-  inEachRoom("members_gone", checked(ofRoom("room_members", "homeserver", "closed"), "nobody_present")),
-  {
-    ...atHomeserver("retained_servers_told", need("rooms", retained("closed"), { ...OPTIONAL, ...WAIVABLE })),
-    ...OPTIONAL,
-  },
-  {
-    ...atHomeserver(
-      "kept_out_of_rooms",
-      tried("rooms", "make_join", ...KEPT_OUT),
-      tried("rooms", "message_to_target", ...NOT_TAKEN_IN),
-      tried("rooms", "state_to_target", ...NOT_TAKEN_IN),
-    ),
-    ...OPTIONAL,
-  },
-];
-
 /** The module has a policy in force that leaves the partner out, and not the one from before the removal. */
 const POLICY_IN_FORCE = seen("policy_in_force", "border", [null], [200]);
 const POLICY_CHECK = seen("policy_check", "border", ["server_not_allowed"], [200]);
@@ -210,47 +132,107 @@ const INVITE_AT_BORDER = asPartner(
   closed("border", ["not_allowed", "dropped", "invite_refused"], [403]),
 );
 
-const BORDER: readonly Condition[] = [
-  inForce("closed", ["homeserver"]),
-  atHomeserver(
-    "policy_digest_changed",
-    need("none", checked(POLICY_IN_FORCE, "another_policy")),
-    need("partner", checked(POLICY_CHECK, "another_policy")),
-  ),
-  atHomeserver(
-    "server_not_allowed",
-    need("any", [seen("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], {
-      ignoresUnknown: true,
-      byAttempt: true,
-    }),
-    need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], { optional: true, ignoresUnknown: true }),
-  ),
-  atHomeserver("no_restart", need("none", checked(POLICY_IN_FORCE, "same_process"))),
-];
-
-const TRANSPORT: readonly Condition[] = [
-  inForce("closed", ["homeserver"]),
-  atHomeserver(
-    "whitelist_excludes_partner",
-    need("partner", seen("whitelist", "homeserver", ["not_in_whitelist"], [200])),
-  ),
-  atHomeserver(
-    "send_refused",
-    attempt("self", "federation_send", closed("transport", ["federation_denied"], [403])),
-  ),
-];
-
 const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
-  transport: TRANSPORT,
-  rooms: ROOMS,
-  border: BORDER,
-  card: CARD,
-  gateway: GATEWAY,
+  transport: [
+    inForce("closed", ["homeserver"]),
+    atHomeserver(
+      "whitelist_excludes_partner",
+      need("partner", seen("whitelist", "homeserver", ["not_in_whitelist"], [200])),
+    ),
+    atHomeserver(
+      "send_refused",
+      attempt("self", "federation_send", closed("transport", ["federation_denied"], [403])),
+    ),
+  ],
+  rooms: [
+    // A room may be another's: the reconciler names what it could not close, and each of them is waived by name.
+    inForce("closed", ["homeserver"], WAIVABLE),
+    inEachRoom("acl_excludes_partner", ofRoom("room_acl", "room_acl", "closed")),
+    inEachRoom("enforcement_holds", ofRoom("room_enforcement", "homeserver", "closed")),
+    inEachRoom("members_gone", checked(ofRoom("room_members", "homeserver", "closed"), "nobody_present")),
+    {
+      ...atHomeserver(
+        "retained_servers_told",
+        need("rooms", retained("closed"), { ...OPTIONAL, ...WAIVABLE }),
+      ),
+      ...OPTIONAL,
+    },
+    {
+      ...atHomeserver(
+        "kept_out_of_rooms",
+        tried("rooms", "make_join", ...KEPT_OUT),
+        tried("rooms", "message_to_target", ...NOT_TAKEN_IN),
+        tried("rooms", "state_to_target", ...NOT_TAKEN_IN),
+      ),
+      ...OPTIONAL,
+    },
+  ],
+  border: [
+    inForce("closed", ["homeserver"]),
+    atHomeserver(
+      "policy_digest_changed",
+      need("none", checked(POLICY_IN_FORCE, "another_policy")),
+      need("partner", checked(POLICY_CHECK, "another_policy")),
+    ),
+    atHomeserver(
+      "server_not_allowed",
+      need("any", [seen("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], {
+        ignoresUnknown: true,
+        byAttempt: true,
+      }),
+      need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], { optional: true, ignoresUnknown: true }),
+    ),
+    atHomeserver("no_restart", need("none", checked(POLICY_IN_FORCE, "same_process"))),
+  ],
+  card: [
+    inForce("closed", ["gateway", "bridge"]),
+    ofAgents(
+      "card_gone_or_refused",
+      need("agents", [
+        seen("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
+        { ...byOperator("card_fetch", STAYS), with: seen("card_use", "gateway", ["use_refused"]) },
+      ]),
+      need("agents", asPartner("card_fetch", closed("gateway", ["no_route"], [404])), OPTIONAL),
+    ),
+    { ...atBridge("agent_card_untrusted", need("pins", UNTRUSTED)), ...NO_AGENT_CONSUMED },
+    atBridge("people_may_not_ask", need("partner", seen("may_ask", "bridge", ["not_in_agents_file"]))),
+  ],
+  gateway: [
+    inForce("closed", ["gateway"]),
+    atGateway(
+      "partner_not_rendered",
+      need("clients", checked(seen("render", "registry", ["azp_not_rendered"]), "names_revision")),
+      need(
+        "clients",
+        seen("callers_in_force", "gateway", ["azp_not_admitted", "azp_not_admitted_by_older_file"]),
+      ),
+    ),
+    atGateway(
+      "token_refused",
+      need("clients", seen("issuer_client", "issuer", ["client_disabled", "client_unknown"])),
+      attempt(
+        "caller",
+        "token_request",
+        closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]),
+      ),
+      need("clients", seen("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
+    ),
+    ofAgents(
+      "invoke_refused",
+      attempt(
+        "agents",
+        "invoke",
+        closed("gateway", ["no_route"], [404]),
+        closed("gateway", ["jwt_missing", "jwt_expired", "jwt_refused", "unauthorized"], [401]),
+        closed("gateway", ["rbac_access_denied", "jwt_refused", "forbidden"], [403]),
+      ),
+    ),
+  ],
 };
 
 /** What a purge counts; it counts for nothing by itself. */
 const ACCOUNTS = ["rows_before", "rows_after", "history_kept"].map((probe) =>
-  byOperator(probe, answer("closed", ["database", "homeserver"])),
+  byOperator(probe, { ...closed("database"), layers: ["database", "homeserver"] }),
 );
 const DELETIONS = ["purge_media", "purge_room", "purge_history"].map((probe) =>
   seen(probe, "homeserver", [null]),
@@ -271,10 +253,8 @@ export const DUTIES_CONDITIONS: readonly Condition[] = [
   atHomeserver("static_tests_pass", need("none", seen("check_federation", "registry", ["passed"]))),
 ];
 
-const open = answer.bind(undefined, "open");
-
-const TRUSTED = checked(byOperator("card_trust", open(["bridge"], ["agent_card_verified"])), "current_pin");
-const PUBLIC = open(["gateway"], undefined, [200]);
+const TRUSTED = checked(byOperator("card_trust", open("bridge", ["agent_card_verified"])), "current_pin");
+const PUBLIC = open("gateway", undefined, [200]);
 const NEVER = closed("gateway", ["never_published"], [404]);
 
 const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
@@ -282,8 +262,8 @@ const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     inForce("open", ["homeserver"]),
     atHomeserver(
       "whitelist_admits_partner",
-      need("partner", byOperator("whitelist", open(["homeserver"], undefined, [200]))),
-      tried("self", "federation_send", open(["homeserver"], ["accepted"], [200])),
+      need("partner", byOperator("whitelist", open("homeserver", undefined, [200]))),
+      tried("self", "federation_send", open("homeserver", ["accepted"], [200])),
     ),
   ],
   rooms: [
@@ -313,8 +293,8 @@ const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     inForce("open", ["homeserver"]),
     atHomeserver(
       "policy_admits_partner",
-      need("partner", byOperator("policy_check", open(["border"], [null], [200]))),
-      need("none", byOperator("policy_in_force", open(["border"], [null], [200]))),
+      need("partner", byOperator("policy_check", open("border", [null], [200]))),
+      need("none", byOperator("policy_in_force", open("border", [null], [200]))),
     ),
   ],
   card: [
@@ -330,17 +310,12 @@ const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     inForce("open", ["gateway"]),
     ofAgents(
       "may_invoke",
-      need("caller", byOperator("callers_in_force", open(["gateway"], ["azp_admitted"]))),
-      need("caller", byOperator("issuer_client", open(["issuer"], ["client_enabled"]))),
-      tried("caller", "token_request", open(["issuer"], ["token_issued"], [200])),
+      need("caller", byOperator("callers_in_force", open("gateway", ["azp_admitted"]))),
+      need("caller", byOperator("issuer_client", open("issuer", ["client_enabled"]))),
+      tried("caller", "token_request", open("issuer", ["token_issued"], [200])),
     ),
   ],
 };
-
-/** A card verified against a pin, by this machine: the reason is the verifier's. */
-function byPin(probe: string, verdict: "open" | "closed"): Observation {
-  return byOperator(probe, answer(verdict, ["card"]));
-}
 
 function ofAgent(name: string, part: Part, observed: Observation, more: Partial<Condition> = {}): Condition {
   return { ...condition(part, name, need("pins", observed)), ...more };
@@ -356,10 +331,11 @@ const AGENT_CONDITIONS: Readonly<
   open: {
     card: [
       inForce("open", ["homeserver"]),
-      // There is no old identity where an agent is pinned for the first time.
-      ofAgent("old_identity_fails", "homeserver", byPin("old_identity", "closed"), OPTIONAL),
-      ofAgent("new_identity_verifies", "homeserver", byPin("new_identity", "open")),
-      ofAgent("old_key_not_served", "homeserver", byPin("served_by_old_pin", "closed"), OPTIONAL),
+      // Cards are verified against a pin, by this machine, and the reason is the verifier's. There is no old identity where
+      // an agent is pinned for the first time.
+      ofAgent("old_identity_fails", "homeserver", seen("old_identity", "card"), OPTIONAL),
+      ofAgent("new_identity_verifies", "homeserver", byOperator("new_identity", open("card"))),
+      ofAgent("old_key_not_served", "homeserver", seen("served_by_old_pin", "card"), OPTIONAL),
       ofAgent("bridge_has_verified", "bridge", TRUSTED),
     ],
   },
@@ -380,7 +356,7 @@ const AGENT_CONDITIONS: Readonly<
 export function conditionsOf(
   plane: PlaneName,
   direction: Direction,
-  extent: Extent = "partner",
+  extent: "partner" | "agent" = "partner",
 ): readonly Condition[] {
   if (extent === "agent") return AGENT_CONDITIONS[direction][plane] ?? [];
   return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];

@@ -5,7 +5,6 @@ import type { PlaneName } from "../format/stages.ts";
 
 /** `closed`: the partner is kept out; `open`: it is let in. */
 export type Direction = "closed" | "open";
-export type Extent = "partner" | "agent";
 
 /** An answer that counts; where `reasons` is absent, any reason does. */
 export interface Answer {

@@ -24,11 +24,9 @@ import { KINDS, PLANE_NAMES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
 export const STATEMENT_TYPE = "https://in-toto.io/Statement/v1";
 export const STATEMENT_PAYLOAD_TYPE = "application/vnd.in-toto+json";
 
-const Sha256Hex = z.string().regex(/^[0-9a-f]{64}$/);
-
 const Subject = z.strictObject({
   name: z.string().min(1).max(512),
-  digest: z.strictObject({ sha256: Sha256Hex }),
+  digest: z.strictObject({ sha256: z.string().regex(/^[0-9a-f]{64}$/) }),
 });
 type Subject = z.output<typeof Subject>;
 

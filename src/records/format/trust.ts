@@ -5,7 +5,7 @@ import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { type RecordKey, readPublicKey } from "./ecdsa-p256.ts";
+import { readPublicKey } from "./ecdsa-p256.ts";
 import { OrganisationName, RunId } from "./fields.ts";
 
 const KeySource = z.union([
@@ -27,34 +27,23 @@ export const TrustFile = z.strictObject({
     .optional(),
 });
 
-export interface TrustedParty {
-  readonly organisation: string;
-  readonly keys: readonly RecordKey[];
-}
-
-export interface Trust {
-  readonly parties: readonly TrustedParty[];
-  readonly expect?: { readonly remover: string; readonly partner: string; readonly run?: string | undefined };
-}
+export type Trust = Readonly<ReturnType<typeof loadTrust>>;
+export type TrustedParty = Readonly<Trust["parties"][number]>;
 
 /** Reads a trust file and the keys that it names. @throws DrawbridgeError `config_unreadable` or `config_invalid` */
-export function loadTrust(file: string): Trust {
+export function loadTrust(file: string) {
   const { parties, expect } = loadYaml(TrustFile, file);
   return {
     parties: parties.map(({ organisation, keys }) => {
-      const read = keys.map((source) =>
-        "file" in source
-          ? readKeyFile(resolve(dirname(file), source.file))
-          : readPublicKey(source.text, `a key of ${organisation} in ${file}`),
-      );
+      const read = keys.map((source) => {
+        if ("text" in source) return readPublicKey(source.text, `a key of ${organisation} in ${file}`);
+        const path = resolve(dirname(file), source.file);
+        const pem = readInput(path, "Check the path, which is relative to the trust file.");
+        return readPublicKey(pem.toString("utf8"), path);
+      });
       // A key that is listed twice is one key.
       return { organisation, keys: [...new Map(read.map((key) => [key.keyId, key])).values()] };
     }),
     ...(expect !== undefined && { expect }),
   };
-}
-
-function readKeyFile(path: string): RecordKey {
-  const pem = readInput(path, "Check the path, which is relative to the trust file.");
-  return readPublicKey(pem.toString("utf8"), path);
 }

@@ -1,20 +1,19 @@
 // Is this the whole, unaltered record of one removal, signed by both organisations?
 // Invariants: nothing but the file and the trust file is read; everything that is wrong is reported at once,
 // except what only follows from something else that is wrong; a record verifies only if nothing is wrong.
-import type { z } from "zod";
+import { z } from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
-import { isList, isObject, type Json, type JsonObject } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
-import { RECORD_SCHEMA, RecordFile } from "../format/record-file.ts";
+import { RecordFile } from "../format/record-file.ts";
 import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/stages.ts";
 import { CompletionStatement, StageStatement, type Statement } from "../format/statements.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
-import { type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
+import { PARSE_ONCE, type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
 import {
   type JudgedStage,
   judgeStage,
@@ -32,7 +31,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
     reportOf({ ...about, problems: [problem], judged: [], items: new Map(), signers: [] });
   const value = strictJsonIn(bytes, RECORD_BYTES_MAX);
   if (value === undefined) return failed({ reason: "record_unreadable", where: "file" });
-  const shape = shapeOf(value);
+  const shape = Shape.safeParse(value, PARSE_ONCE).data;
   if (shape === undefined) return failed({ reason: "record_malformed", where: "file" });
   // Before any signature or digest is computed: the lengths of these lists are not trusted yet.
   const detail = surplusOf(shape);
@@ -46,7 +45,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   add(shared.map((detail) => ({ reason: "key_of_two_parties", where: "trust", detail })));
 
   const signers: Signature[] = [];
-  const open = <S extends Statement<Removal>>(envelope: Json, schema: z.ZodType<S>, where: string) => {
+  const open = <S extends Statement<Removal>>(envelope: unknown, schema: z.ZodType<S>, where: string) => {
     const opened = verifyDsseEnvelope(envelope, schema, trust.parties, ({ predicate }) => {
       const both = [predicate.remover, predicate.partner];
       return { must: both, may: both };
@@ -104,15 +103,13 @@ const ABOUT_EVIDENCE: readonly ReasonCode[] = [
 ];
 
 /** The outermost shape alone, so that each part is judged and reported by itself. */
-function shapeOf(value: Json) {
-  if (!isObject(value) || value["schema"] !== RECORD_SCHEMA) return undefined;
-  const { completion, stages, evidence }: JsonObject = value;
-  if (completion === undefined || !isList(stages) || !isList(evidence)) return undefined;
-  if (Object.keys(value).length !== Object.keys(RecordFile.shape).length) return undefined;
-  return { completion, stages, evidence };
-}
+const Shape = RecordFile.extend({
+  completion: z.unknown().refine((one) => one !== undefined),
+  stages: z.array(z.unknown()),
+  evidence: z.array(z.unknown()),
+});
 
-function surplusOf({ stages, evidence }: Record<"stages" | "evidence", readonly Json[]>) {
+function surplusOf({ stages, evidence }: z.output<typeof Shape>) {
   if (stages.length > RECORD_STAGES_MAX) return `${stages.length} stages`;
   return evidence.length > RECORD_EVIDENCE_MAX ? `${evidence.length} items` : undefined;
 }
