@@ -12,9 +12,8 @@ import { rotateAgent } from "../federation/agents/rotate.ts";
 import { withdrawAgent } from "../federation/agents/withdraw.ts";
 import type { Federation } from "../federation/reconcile/context.ts";
 import { type DeploymentOptions, defineCommand, OPTION, required } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
 import { conditionText, openForCommand } from "./lib/federation.ts";
-import { print, renderTable, short } from "./lib/output.ts";
+import { ExitCode, print, renderTable, short } from "./lib/output.ts";
 
 async function changeIdentity(
   options: DeploymentOptions,

@@ -1,5 +1,5 @@
 // Entry point of the CLI.
-import { runCommandLine } from "./lib/exit-codes.ts";
+import { runCommandLine } from "./lib/output.ts";
 import { buildProgram } from "./program.ts";
 
 await runCommandLine(buildProgram);

@@ -1,16 +1,14 @@
 import process from "node:process";
-import type { Logger } from "pino";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { PLANE_NAMES, planeLabel } from "../federation/plane-order.ts";
-import type { ReconcileEvent, Reporter } from "../federation/reconcile/context.ts";
+import type { ReconcileEvent } from "../federation/reconcile/context.ts";
 import { follow } from "../federation/reconcile/follow-branch.ts";
 import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand, OPTION, type OptionValues } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
-import { print, renderTable, short } from "./lib/output.ts";
+import { ExitCode, print, renderTable, short } from "./lib/output.ts";
 
 const OPTIONS = [
   OPTION.federation,
@@ -97,7 +95,10 @@ async function service(options: Options): Promise<never> {
     throw new DrawbridgeError("usage", what, { hint: "Add --once, or leave them out." });
   }
   const log = serviceLog("reconcile");
-  const federation = await openForCommand(options.config, logReporter(log));
+  const federation = await openForCommand(options.config, {
+    event: (event) => log[levelOf(event)](event),
+    note: (plane, text) => log.debug({ event: "progress", plane, note: text }),
+  });
   const { config } = federation;
   const { observe } = config.reconcile;
   if (observe !== undefined) await serveMetrics(reconcilerMetrics(federation), observe);
@@ -117,13 +118,6 @@ async function service(options: Options): Promise<never> {
 function errorFields(error: unknown) {
   if (!(error instanceof DrawbridgeError)) return { event: "round_failed", code: "internal", err: error };
   return { event: "round_failed", code: error.code, reason: error.message, hint: error.hint };
-}
-
-function logReporter(log: Logger): Reporter {
-  return {
-    event: (event) => log[levelOf(event)](event),
-    note: (plane, text) => log.debug({ event: "progress", plane, note: text }),
-  };
 }
 
 function levelOf(event: ReconcileEvent): "info" | "warn" | "error" {

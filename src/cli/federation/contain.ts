@@ -20,7 +20,6 @@ import {
   OPTION,
   PARTNER,
 } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import {
   openForCommand,
   planeWords,
@@ -28,7 +27,7 @@ import {
   progressReporter,
   workflowReporter,
 } from "../lib/federation.ts";
-import { print, printJson, printText, say, short } from "../lib/output.ts";
+import { ExitCode, print, printJson, printText, say, short } from "../lib/output.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `
@@ -81,14 +80,10 @@ function containmentCommand(act: Act): CommandModule {
   });
 }
 
-interface Options extends DeploymentOptions {
-  readonly apply: boolean | undefined;
-}
-
 export async function performAndPrint(
   act: Act,
   name: string,
-  { config, apply, json }: Options,
+  { config, apply, json }: DeploymentOptions & { readonly apply: boolean | undefined },
 ): Promise<ExitCode> {
   const federation = await openForCommand(config, apply === true ? workflowReporter : progressReporter);
   const { config: deployment } = federation;

@@ -18,9 +18,8 @@ import { findPartner, isRemoved, partnerEntry, type Registry } from "../../feder
 import type { Revision } from "../../federation/repository/repository.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand, OPTION } from "../lib/command.ts";
-import { ExitCode, exitCodeOf, renderError } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { printData, printError, printText, say, short } from "../lib/output.ts";
+import { ExitCode, printData, printText, reportError, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain.ts";
 import { writePack } from "./observe.ts";
 
@@ -126,22 +125,12 @@ function evidenceFolder(config: string): string {
 
 /** Contains, files, makes a pack, each whatever became of the one before. @throws what filing throws, at the end */
 async function containFirst(filing: Filing, name: string, config: string): Promise<ExitCode> {
-  const contained = await codeOf(() => performAndPrint("contain", name, { config, apply: true }));
+  const contained = await performAndPrint("contain", name, { config, apply: true }).catch(reportError);
   const [filed] = await Promise.allSettled([fileAndPrint(filing)]);
   const output = evidenceFolder(config);
-  const packed = await codeOf(() => writePack(name, { config, output, since: "24h" }));
+  const packed = await writePack(name, { config, output, since: "24h" }).catch(reportError);
   if (filed.status === "rejected") throw filed.reason;
   return contained === ExitCode.ok ? packed : contained;
-}
-
-/** The exit code of a step; what it throws is reported, and keeps nobody from the next. */
-async function codeOf(step: () => Promise<ExitCode>): Promise<ExitCode> {
-  try {
-    return await step();
-  } catch (error) {
-    printError(renderError(error));
-    return exitCodeOf(error);
-  }
 }
 
 async function fileAndPrint({ report, digest, origin, federation }: Filing): Promise<void> {

@@ -1,7 +1,10 @@
-// How commands print: data to standard output, as text for people or as JSON for scripts; progress to standard
-// error. Invariants: all that the CLI prints is printed here; no control character and no mark that reorders or hides
-// text reaches a terminal, whatever an identifier holds, except in data that another program reads byte by byte.
+// How a command line is run to its end: what it prints, and by which exit code it ends. Data goes to standard output, as text
+// for people or as JSON for scripts; progress to standard error. Invariants: a failure's exit code says its class; all that
+// the CLI prints is printed here; no control character and no mark that reorders or hides text reaches a terminal, whatever
+// an identifier holds, except in data that another program reads byte by byte.
 import process from "node:process";
+import { type Command, CommanderError } from "commander";
+import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
 import { printableLine, printableText } from "../../domain/printable.ts";
 
 /** Ends the process quietly when the reader of its output, such as `head`, has closed its end. */
@@ -65,4 +68,92 @@ export function renderJson(value: unknown): string {
 
 export function short(id: string | null | undefined): string {
   return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
+}
+
+export const ExitCode = {
+  ok: 0,
+  failed: 1,
+  usage: 2,
+  unavailable: 3,
+  refused: 4,
+  incomplete: 5,
+  unilateral: 6,
+  waiting: 7,
+} as const;
+export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
+
+export const EXIT_CODES_HELP = `
+Exit codes:
+  0  done, and the answer is yes
+  1  failed, or the answer is no
+  2  the command line, a configuration file or a secret is wrong; nothing was done
+  3  a server that is needed could not be reached, or refused
+  4  what the repository holds is refused; what was in force before stays in force
+  5  done as far as it goes; what is left is named
+  6  a record of a removal to which the partner has contributed nothing
+  7  all that can be done now is done; the other organisation has to act`;
+
+/** Of the codes that do not just mean that the command failed. */
+const EXIT_BY_ERROR: Readonly<Partial<Record<ErrorCode, ExitCode>>> = {
+  config_invalid: ExitCode.usage,
+  config_unreadable: ExitCode.usage,
+  secret_unavailable: ExitCode.usage,
+  repository_unusable: ExitCode.usage,
+  usage: ExitCode.usage,
+  database_unavailable: ExitCode.unavailable,
+  homeserver_refused: ExitCode.unavailable,
+  homeserver_unavailable: ExitCode.unavailable,
+  token_refused: ExitCode.unavailable,
+  agent_unavailable: ExitCode.unavailable,
+  gateway_refused: ExitCode.unavailable,
+  issuer_unavailable: ExitCode.unavailable,
+  device_unavailable: ExitCode.unavailable,
+  head_refused: ExitCode.refused,
+  guard_refused: ExitCode.refused,
+};
+
+export function exitCodeOf(error: unknown): ExitCode {
+  return (error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : undefined) ?? ExitCode.failed;
+}
+
+/** Prints an error. @returns the exit code that it means */
+export function reportError(error: unknown): ExitCode {
+  printError(renderError(error));
+  return exitCodeOf(error);
+}
+
+/** An error as the operator sees it, with its hint; a defect of the program keeps its stack. */
+export function renderError(error: unknown): string {
+  if (error instanceof DrawbridgeError && error.code !== "internal") {
+    const hint = error.hint === undefined ? "" : `hint: ${error.hint}\n`;
+    return `error: ${error.message}\n${hint}`;
+  }
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return `error: ${text}\nhint: This is a defect of Drawbridge; please report it with the lines above.\n`;
+}
+
+/** @param build makes the program for the words after the program's name. */
+export async function runCommandLine(
+  build: (words: readonly string[]) => Command | Promise<Command>,
+): Promise<void> {
+  tolerateClosedOutput();
+  const code = await runWords(build, process.argv.slice(2));
+  if (code === undefined) return;
+  await outputWritten();
+  process.exit(code);
+}
+
+/** @returns the exit code to end with at once; undefined when the command has set `process.exitCode` by itself */
+export async function runWords(
+  build: (words: readonly string[]) => Command | Promise<Command>,
+  words: readonly string[],
+): Promise<ExitCode | undefined> {
+  try {
+    await (await build(words)).parseAsync(words, { from: "user" });
+    return undefined;
+  } catch (error) {
+    // Commander has printed its own message already; requested help is no error.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? ExitCode.ok : ExitCode.usage;
+    return reportError(error);
+  }
 }

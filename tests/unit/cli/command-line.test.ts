@@ -2,10 +2,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { COMMANDS, PRODUCTS } from "../../../src/cli/commands.ts";
-import { ExitCode, exitCodeOf, renderError } from "../../../src/cli/lib/exit-codes.ts";
-import { renderTable } from "../../../src/cli/lib/output.ts";
-import { buildProgram, entryOf } from "../../../src/cli/program.ts";
+import { ExitCode, exitCodeOf, renderError, renderTable } from "../../../src/cli/lib/output.ts";
+import { buildProgram, COMMANDS, entryOf, PRODUCTS } from "../../../src/cli/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";
 import { ROOT, run } from "../../support/temporary.ts";
