@@ -8,18 +8,16 @@ import { readBoundedBytes } from "../runtime/http.ts";
 import { assertPublicHost, NOT_PUBLIC_CODE, publicLookup } from "../runtime/public-addresses.ts";
 import { CARD_BYTES_MAX } from "./reject-reasons.ts";
 
-export const FETCH_FAILURES = [
-  "unreachable",
-  "timed_out",
-  "address_not_public",
+export type FetchFailure =
+  | "unreachable"
+  | "timed_out"
+  | "address_not_public"
   /** A card's address is pinned, so it is not followed. */
-  "redirected",
-  "status_refused",
-  "media_type_refused",
-  "encoding_refused",
-  "too_large",
-] as const;
-export type FetchFailure = (typeof FETCH_FAILURES)[number];
+  | "redirected"
+  | "status_refused"
+  | "media_type_refused"
+  | "encoding_refused"
+  | "too_large";
 
 export type Fetched =
   | { readonly fetched: true; readonly bytes: Uint8Array }

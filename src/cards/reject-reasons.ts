@@ -1,6 +1,5 @@
-// Why a card is rejected.
-// Invariants: the reasons are a closed set of stable codes; a problem carries a place in the card, never a piece of its
-// content.
+// Why a card is rejected. Invariants: the reasons are a closed set of stable codes; a problem carries a place in the card,
+// never a piece of its content.
 import { JSON_FAULTS, JsonFault } from "../domain/strict-json.ts";
 
 export const REJECT_REASONS = [

@@ -1,7 +1,7 @@
-// Reads JSON (RFC 8259) so that no two readers can understand it differently.
-// Invariants: plain UTF-8 only; duplicate names are refused at every level, escapes resolved; strings are
-// well-formed and free of U+0000; numbers are finite doubles; size and depth are bounded; nothing follows
-// the value. This is I-JSON (RFC 7493) as RFC 8785 demands it of its input.
+// Reads JSON (RFC 8259) so that no two readers can understand it differently. Invariants: plain UTF-8 only; duplicate names
+// are refused at every level, escapes resolved; strings are well-formed and free of U+0000; numbers are finite doubles;
+// size and depth are bounded; nothing follows the value. This is I-JSON (RFC 7493) as RFC 8785 demands it of its input.
+import { isUtf8 } from "node:buffer";
 import { emptyObject, isList, isObject, type Json, parseJson } from "./json.ts";
 
 export const JSON_DEPTH_MAX = 128;
@@ -42,14 +42,9 @@ const TOKENS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?$)(\s*:)?|[{}[\]]|-?[0-9][0-
 /** Decodes and parses a whole document. @throws JsonFault */
 export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
   if (bytes.byteLength > bytesMax) throw new JsonFault("too_large", `offset ${bytesMax}`);
-  let text: string;
-  try {
-    // ignoreBOM keeps a byte order mark in the text, where it is refused below.
-    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    throw new JsonFault("not_utf8", "offset 0");
-  }
-  if (text.startsWith("\ufeff")) throw new JsonFault("not_utf8", "offset 0");
+  // ignoreBOM keeps a byte order mark in the text.
+  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+  if (!isUtf8(bytes) || text.startsWith("\ufeff")) throw new JsonFault("not_utf8", "offset 0");
   try {
     checkTokens(text);
     return withoutPrototypes(JSON.parse(text) as Json);

@@ -1,7 +1,6 @@
-// Brings changed files of the gateway into force.
-// Invariants: nothing is put in force that Envoy's validation refuses; a file that cannot be used leaves its
-// last good content in force and holds up no other file; of several changed files, all are taken together if
-// they can be, else each by itself, the one that can close a partner out first.
+// Brings changed files of the gateway into force. Invariants: nothing is put in force that Envoy's validation refuses; a
+// file that cannot be used leaves its last good content in force and holds up no other file; of several changed files, all
+// are taken together if they can be, else each by itself, the one that can close a partner out first.
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DrawbridgeError } from "../domain/errors.ts";

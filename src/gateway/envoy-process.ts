@@ -1,6 +1,5 @@
-// The Envoy program: finding it, validating files with it, running it.
-// Invariant: the kernel ends Envoy with the process that started it; what an earlier run left behind all
-// the same is ended before a new one starts.
+// The Envoy program: finding it, validating files with it, running it. Invariant: the kernel ends Envoy with the process
+// that started it; what an earlier run left behind all the same is ended before a new one starts.
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";

@@ -61,10 +61,7 @@ interface Place {
 }
 
 /** Two routes that fit one request would be decided by their order. */
-function refuseSharedPaths(
-  publication: ParsedFile<PublicationFile>,
-  invocation: ParsedFile<InvocationFile>,
-): void {
+function refuseSharedPaths(publication: ParsedFile<PublicationFile>, invocation: ParsedFile<InvocationFile>) {
   const cards = Object.entries(publication.value.cards).map(([agent, { cardPath: path }]): Place => {
     return { file: publication, keys: ["cards", agent, "cardPath"], agent, path, httpJson: false };
   });
@@ -91,11 +88,10 @@ function refuseSharedPaths(
   }
   const file = problems[0]?.[0].file;
   if (file === undefined) return;
+  const ofFile = problems.filter(([place]) => place.file === file);
   throw new ConfigError(
     file.file,
-    problems
-      .filter(([place]) => place.file === file)
-      .map(([place, message]) => ({ line: lineOf(place), path: place.keys.join("."), message })),
+    ofFile.map(([place, message]) => ({ line: lineOf(place), path: place.keys.join("."), message })),
   );
 }
 

@@ -62,7 +62,16 @@ export async function serve(options: ServeOptions): Promise<number> {
         inForce = changed.inForce;
         state.write(inForce.sources, changed.refused);
         if (isNew) logInForce(log, "reloaded", inForce);
-        for (const refusal of changed.refused) logRefusal(log, refusal);
+        for (const { file, reason, error } of changed.refused) {
+          const refusal = {
+            event: "config_refused",
+            file,
+            code: reason,
+            reason: error.message,
+            hint: error.hint,
+          };
+          log.error(refusal, "the new file is not used; the last good one stays in force");
+        }
       },
       clock,
       over,
@@ -78,13 +87,6 @@ export async function serve(options: ServeOptions): Promise<number> {
   if (options.stop.aborted) return 0;
   log.error({ event: "envoy_ended", exitCode: code }, "Envoy ended by itself");
   return code === 0 ? 1 : code;
-}
-
-function logRefusal(log: Logger, { file, reason, error }: RefusedFile): void {
-  log.error(
-    { event: "config_refused", file, code: reason, reason: error.message, hint: error.hint },
-    "the new file is not used; the last good one stays in force",
-  );
 }
 
 function logInForce(log: Logger, event: "ready" | "reloaded", { sources, intent, rendered }: InForce): void {

@@ -1,6 +1,5 @@
-// The issuer's HTTP server: the token endpoint, the key set, discovery, and nothing else.
-// Invariants: an allow-list stands in front of the library; the log names a client only when it is
-// declared, and never what a caller sent or a secret.
+// The issuer's HTTP server: the token endpoint, the key set, discovery, and nothing else. Invariants: an allow-list stands
+// in front of the library; the log names a client only when it is declared, and never what a caller sent or a secret.
 import { createServer, type IncomingMessage } from "node:http";
 import { dirname, resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
@@ -133,7 +132,7 @@ function declaredClients(file: string, log: Logger) {
       if (client?.secret === undefined || !client.enabled) return undefined;
       try {
         const secret = readRegistrySecret(client.secret, dirname(file));
-        return { ...METADATA, client_id: clientId, client_secret: secret };
+        return { client_id: clientId, client_secret: secret };
       } catch (error) {
         if (!(error instanceof DrawbridgeError)) throw error;
         report("secret_refused", error, { clientId });
@@ -148,15 +147,6 @@ function declaredClients(file: string, log: Logger) {
 // token names the one audience; no token is stored, because a JWT is not looked up again.
 
 const OFF = { enabled: false } as const;
-
-const METADATA = {
-  grant_types: ["client_credentials"],
-  response_types: [],
-  redirect_uris: [],
-  token_endpoint_auth_method: "client_secret_basic",
-  // There is no RS256 key, which is what the library would check for.
-  id_token_signed_response_alg: "ES256",
-} as const;
 
 function createProvider(
   config: IssuerConfig,
@@ -201,7 +191,14 @@ function createProvider(
     clientAuthMethods: ["client_secret_basic", "client_secret_post"],
     responseTypes: ["none"],
     scopes: [],
-    clientDefaults: { id_token_signed_response_alg: "ES256" },
+    clientDefaults: {
+      grant_types: ["client_credentials"],
+      response_types: [],
+      redirect_uris: [],
+      token_endpoint_auth_method: "client_secret_basic",
+      // There is no RS256 key, which is what the library would check for.
+      id_token_signed_response_alg: "ES256",
+    },
     // No cookie is ever set; the library wants a key all the same and warns without one.
     cookies: { keys: ["unused"] },
     routes: { token: TOKEN_PATH, jwks: JWKS_PATH },

@@ -29,11 +29,6 @@ export async function readBounded(body: Body, bytesMax: number): Promise<string 
 
 const BODY_BYTES_MAX = 64 * 1024 * 1024;
 
-/** The body as parsed JSON; undefined when it is longer than the bound, or no JSON. */
-export async function readBoundedValue(body: Body, bytesMax = BODY_BYTES_MAX): Promise<unknown> {
-  return parseUntrustedJson((await readBounded(body, bytesMax)) ?? "");
-}
-
 export interface JsonRequest {
   readonly method?: "GET" | "PUT" | "POST" | "DELETE";
   readonly token?: string;
@@ -51,7 +46,7 @@ export interface JsonRequest {
 /** The body of a refusal that stands by its status is waited for this long. */
 const REFUSAL_BODY_MS = 1_000;
 
-/** Sends one request and reads its answer as JSON, whatever the status. @throws what the network throws */
+/** `body` is undefined when it is longer than the bound, or no JSON, whatever the status. @throws what the network throws */
 export async function requestJson(
   url: string,
   { method = "GET", token, headers, body, timeoutMs, isRefusedByStatus, bytesMax, dispatcher }: JsonRequest,
@@ -69,7 +64,9 @@ export async function requestJson(
     ...(dispatcher !== undefined && { dispatcher }),
   });
   const { statusCode: status, headers: answered, body: stream } = response;
-  const reading = readBoundedValue(stream, bytesMax);
+  const reading = readBounded(stream, bytesMax ?? BODY_BYTES_MAX).then((text) =>
+    parseUntrustedJson(text ?? ""),
+  );
   if (isRefusedByStatus !== true || (status >= 200 && status <= 299))
     return { status, headers: answered, body: await reading };
   const timer = setTimeout(() => stream.destroy(), REFUSAL_BODY_MS);

@@ -1,6 +1,5 @@
-// A file of configuration that is read again whenever it changes.
-// Invariant: a version that cannot be used leaves the last good one in force, and is reported once; a rewrite is noticed
-// even when size and modification time stay the same.
+// A file of configuration that is read again whenever it changes. Invariant: a version that cannot be used leaves the last
+// good one in force, and is reported once; a rewrite is noticed even when size and modification time stay the same.
 import { statSync } from "node:fs";
 import { systemClock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";

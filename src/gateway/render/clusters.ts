@@ -18,7 +18,8 @@ export const invocationCluster = (agent: string): string => `invoke:${agent}`;
 
 const hostOf = (url: URL) => url.hostname.replace(/^\[|\]$/g, "");
 
-function cluster(name: string, url: URL, more: JsonObject = {}): JsonObject {
+function cluster(name: string, at: string, more: JsonObject = {}): JsonObject {
+  const url = new URL(at);
   const host = hostOf(url);
   const port = url.port === "" ? (url.protocol === "https:" ? 443 : 80) : Number(url.port);
   return {
@@ -39,23 +40,17 @@ function protocol(options: JsonObject): JsonObject {
   return { typed_extension_protocol_options: { [type]: typed(type, options) } };
 }
 
-function agentClusterOf(name: string, upstream: string): JsonObject {
-  return cluster(
-    name,
-    new URL(upstream),
-    protocol({
-      common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
-      explicit_http_config: { http_protocol_options: {} },
-    }),
-  );
-}
+const OF_AGENT = protocol({
+  common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
+  explicit_http_config: { http_protocol_options: {} },
+});
 
 function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
   const url = new URL(issuer.jwksUrl);
-  if (url.protocol === "http:") return cluster(ISSUER_CLUSTER, url);
+  if (url.protocol === "http:") return cluster(ISSUER_CLUSTER, issuer.jwksUrl);
   const host = hostOf(url);
   const named = isIP(host) === 0;
-  return cluster(ISSUER_CLUSTER, url, {
+  return cluster(ISSUER_CLUSTER, issuer.jwksUrl, {
     transport_socket: extension(
       "envoy.transport_sockets.tls",
       "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
@@ -78,7 +73,7 @@ function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
 function limiterClusters({ limiter }: GatewayConfig): JsonObject[] {
   if (limiter.mode === "local") return [];
   return [
-    cluster(LIMITER_CLUSTER, new URL(`http://${limiter.address}`), {
+    cluster(LIMITER_CLUSTER, `http://${limiter.address}`, {
       connect_timeout: `${limiter.timeout / 1_000}s`,
       ...protocol({ explicit_http_config: { http2_protocol_options: {} } }),
     }),
@@ -90,8 +85,8 @@ export function renderClusters(config: GatewayConfig, intent: AccessRules): Json
     issuerCluster(config.issuer),
     ...limiterClusters(config),
     ...intent.agents.flatMap(({ name, card, invocation }) => [
-      ...(card === undefined ? [] : [agentClusterOf(cardCluster(name), card.upstream)]),
-      ...(invocation === undefined ? [] : [agentClusterOf(invocationCluster(name), invocation.upstream)]),
+      ...(card === undefined ? [] : [cluster(cardCluster(name), card.upstream, OF_AGENT)]),
+      ...(invocation === undefined ? [] : [cluster(invocationCluster(name), invocation.upstream, OF_AGENT)]),
     ]),
   ];
 }
