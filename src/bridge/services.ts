@@ -123,7 +123,7 @@ export function createServices(context: BridgeContext) {
     ledger: ledger.delegations,
     rooms: ledger.memberships,
     directory: agents,
-    trust,
+    ...{ trust, textsOf },
     mayClaim: () => ownership.claimant !== undefined,
     sending,
     metrics: delegationMetrics(metrics, wakeups.unanswered),

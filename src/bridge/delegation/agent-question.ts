@@ -10,7 +10,7 @@ import { questionParts } from "../matrix/answer-events.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { ContentPart, StatusView } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
-import { cancelTask } from "./cancel-task.ts";
+import { cancelAndFinish } from "./cancel-task.ts";
 import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
 import { recheck, stoppedFollowing } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
@@ -20,7 +20,6 @@ import { outcomeOfRefusal, readUnsent, recordAndSend } from "./send-reply.ts";
 const LOOK_MS = 30_000;
 const QUESTION_EVENTS_MAX = 64;
 
-/** Posts what a task in `input_required` asks. */
 export async function ask(
   running: RunningDelegation,
   { taskId, contextId, statusKey: key, parts: said }: StatusView,
@@ -35,16 +34,12 @@ export async function ask(
   const asks = answerOf(rest, deps.limits.answerBytes);
   const parts = await questionParts(asks, options, source, deps.clock);
   if (asked + parts.length > QUESTION_EVENTS_MAX) {
-    await cancelTask(running, taskId);
-    return finish(failed(running.stage, "questions_exceeded"));
+    return cancelAndFinish(running, taskId, failed(running.stage, "questions_exceeded"));
   }
   const until = running.now + deps.limits.inputWait;
   const question = { parts, options, key, taskId, contextId, agentVersion, asked, until };
   const sends = await running.persist(() => deps.ledger.recordQuestion(claimed, question, running.now));
-  if (sends === "canceled") {
-    await cancelTask(running, taskId);
-    return finish(canceled(running.stage));
-  }
+  if (sends === "canceled") return cancelAndFinish(running, taskId, canceled(running.stage));
   running.stage = "follow";
   running.host.wake();
   return post(running, taskId, sends);
@@ -55,27 +50,22 @@ export async function awaitInput(running: RunningDelegation): Promise<Delegation
   const { a2aTaskId: taskId, inputUntil: until } = claimed;
   // The ledger keeps a task for every delegation in this state.
   if (taskId === undefined) return finish(failed("follow", "outcome_unknown"));
-  if (until === undefined) return unanswered(running, taskId);
+  // The wait was ended, so that no answer can be recorded any more.
+  const unanswered = () => cancelAndFinish(running, taskId, failed("follow", "input_wait_elapsed"));
+  if (until === undefined) return unanswered();
   const { inputWait, replyDeadline } = deps.limits;
   // Nobody has seen a question that is not posted: it may take as long as an answer may.
   const deadline = until - inputWait + Math.max(inputWait, replyDeadline);
   const sends = await readUnsent(running, "question", deadline);
   if (sends === undefined || sends.length > 0) {
     if (sends !== undefined && running.now < deadline) return post(running, taskId, sends);
-    await cancelTask(running, taskId);
-    return finish(failed("reply", "reply_deadline_exceeded"));
+    return cancelAndFinish(running, taskId, failed("reply", "reply_deadline_exceeded"));
   }
   // An answer that was sent while the bridge was away has yet to come: then the wait begins anew.
   const end = Math.max(until, running.host.upSince + inputWait);
   if (running.now < end) return look(running, taskId, end);
   const ended = await running.persist(() => deps.ledger.endWait(claimed.lease));
-  return ended ? unanswered(running, taskId) : wait(running.now + LOOK_MS);
-}
-
-/** The wait was ended, so that no answer can be recorded any more. */
-async function unanswered(running: RunningDelegation, taskId: string): Promise<DelegationVerdict> {
-  await cancelTask(running, taskId);
-  return finish(failed("follow", "input_wait_elapsed"));
+  return ended ? unanswered() : wait(running.now + LOOK_MS);
 }
 
 async function post(
@@ -87,10 +77,7 @@ async function post(
   for (const [index, send] of sends.entries()) {
     const result = await running.send(send, index > 0);
     if (result.kind === "retry") return wait(running.now + Math.max(result.afterMs, running.backoff()));
-    if (result.kind === "refused") {
-      await cancelTask(running, taskId);
-      return finish(outcomeOfRefusal(result.reason));
-    }
+    if (result.kind === "refused") return cancelAndFinish(running, taskId, outcomeOfRefusal(result.reason));
     const { now } = running;
     const times = { now, until: now + deps.limits.inputWait };
     await running.persist(() => deps.ledger.recordAsked(claimed.lease, send.sendId, result.eventId, times));
@@ -142,10 +129,7 @@ const Options = z.object({ options: z.array(Option).min(1).max(10) });
 const keycap = (index: number) => (index === 9 ? "🔟" : `${index + 1}\u{fe0f}\u{20e3}`);
 
 /** Takes out a data part with a list `options`, of texts or of objects with `label` and, if it wants, `key` or `id`. */
-export function optionsOf(parts: readonly ContentPart[]): {
-  readonly options: readonly QuestionOption[];
-  readonly rest: readonly ContentPart[];
-} {
+export function optionsOf(parts: readonly ContentPart[]) {
   for (const [index, part] of parts.entries()) {
     const options = part.kind === "data" ? readOptions(part.json) : undefined;
     if (options !== undefined) return { options, rest: parts.toSpliced(index, 1) };

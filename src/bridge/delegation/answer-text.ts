@@ -32,7 +32,6 @@ const shownIn = (parts: readonly ContentPart[]) => parts.filter((part) => part.k
 const filesIn = (parts: readonly ContentPart[]) => parts.filter((part) => part.kind === "file");
 const textOf = (parts: readonly ContentPart[]) => clean(shownIn(parts).map(rendered).join(PART_SEPARATOR));
 
-/** What is said instead of a file that could not be passed on. */
 export function missingFile({ name, mediaType, content }: AnswerFile): string {
   const shown = label({
     name: name === "" ? "" : fileName(name),

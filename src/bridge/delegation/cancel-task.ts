@@ -1,13 +1,24 @@
 // Telling an agent that nobody waits for its task any more.
 // Invariants: best effort, for the delegation ends whatever the agent answers; canceling again does no harm; an agent that
 // is no longer trusted is told nothing; a task that only the agent's list can name is looked for there.
+import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { findTask } from "./a2a/find-task.ts";
 import { startLimit } from "./a2a/time-limit.ts";
+import { type DelegationVerdict, finish } from "./outcomes.ts";
 import { recheck } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
 const CANCEL_TIMEOUT_MS = 5_000;
+
+export async function cancelAndFinish(
+  running: RunningDelegation,
+  taskId: string | undefined,
+  outcome: DelegationOutcome,
+): Promise<DelegationVerdict> {
+  await cancelTask(running, taskId);
+  return finish(outcome);
+}
 
 /** @param known undefined when no answer of the agent has named the task */
 export async function cancelTask(running: RunningDelegation, known: string | undefined): Promise<void> {

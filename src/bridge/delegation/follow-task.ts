@@ -7,7 +7,7 @@ import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
 import type { AgentUpdate, ContentPart, StatusView, TaskUpdate } from "./a2a/protocol.ts";
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
-import { cancelTask } from "./cancel-task.ts";
+import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
 import { type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
 import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { ASKED_WAIT_MS_MAX } from "./retry-or-give-up.ts";
@@ -173,8 +173,7 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
   const step = async (): Promise<DelegationVerdict | undefined> => {
     if (running.now >= deadline) {
       close();
-      await cancelTask(running, taskId);
-      return finish(failed("follow", "answer_deadline_exceeded"));
+      return cancelAndFinish(running, taskId, failed("follow", "answer_deadline_exceeded"));
     }
     if (live === undefined || isDue(checkedAt, RECHECK_MS)) {
       const checked = await recheck(deps, claimed);

@@ -3,10 +3,10 @@
 // it silently; an unexpected error puts it back with a back-off and is logged by its code alone.
 import { errorName, isLeaseLost } from "../../domain/errors.ts";
 import { awaitInput } from "./agent-question.ts";
-import { cancelTask } from "./cancel-task.ts";
+import { cancelAndFinish } from "./cancel-task.ts";
 import { dispatch } from "./dispatch.ts";
 import { followAccepted } from "./follow-task.ts";
-import { canceled, type DelegationVerdict, finish } from "./outcomes.ts";
+import { canceled, type DelegationVerdict } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { sendUnsent } from "./send-reply.ts";
 
@@ -52,8 +52,7 @@ function route(running: RunningDelegation): Promise<DelegationVerdict> {
 async function cancel(running: RunningDelegation): Promise<DelegationVerdict> {
   // If the answer turns out to be in the room, it ends as answered.
   if (running.stage === "reply") return await sendUnsent(running, undefined, canceled("reply"));
-  await cancelTask(running, running.taskId);
-  return finish(canceled(running.stage));
+  return await cancelAndFinish(running, running.taskId, canceled(running.stage));
 }
 
 async function settle(running: RunningDelegation, verdict: DelegationVerdict): Promise<void> {

@@ -2,7 +2,7 @@
 // the last one's event ID is recorded by the statement that ends the delegation; whoever may have lost the lease sends no
 // more; the reply deadline begins when the answer is recorded; a cancellation repeats a part that was begun, and begins no
 // other.
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { undefinedFor } from "../../domain/errors.ts";
 import type { DelegationOutcome } from "../ledger/delegations.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
 import type { SendPurpose } from "../ledger/states.ts";
@@ -99,13 +99,12 @@ export async function readUnsent(
   purpose: SendPurpose,
   deadline: number,
 ): Promise<readonly PendingSend[] | undefined> {
-  try {
-    return await running.persist(() => running.deps.ledger.pendingSends(running.claimed.lease, purpose));
-  } catch (error) {
-    const isSealed = error instanceof DrawbridgeError && error.code === "secret_unavailable";
-    if (isSealed && running.now >= deadline) return undefined;
-    throw error;
-  }
+  const { claimed, deps } = running;
+  const unlessLate = (error: unknown) => {
+    if (running.now < deadline) throw error;
+    return undefinedFor("secret_unavailable")(error);
+  };
+  return await running.persist(() => deps.ledger.pendingSends(claimed.lease, purpose)).catch(unlessLate);
 }
 
 const ANSWERED = { state: "completed", stage: "reply", reason: "answered" } as const;

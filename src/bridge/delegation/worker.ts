@@ -10,7 +10,6 @@ import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
-import { textsBy } from "../texts/language-of-room.ts";
 import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/token-cache.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
@@ -186,7 +185,7 @@ export class DelegationWorker implements DelegationHost {
 type Given = "ledger" | "directory" | "trust" | "mayClaim" | "metrics" | "clock" | "random" | "log";
 
 export function createDelegationWorker(
-  options: Pick<DelegationDependencies, Given> & {
+  options: Pick<DelegationDependencies, Given | "textsOf"> & {
     readonly config: BridgeConfig;
     readonly sending: SenderDependencies;
     readonly rooms: Pick<Ledger["memberships"], "isRoomEncrypted">;
@@ -213,7 +212,6 @@ export function createDelegationWorker(
         .acting(ghost, (actor) => sending.homeserver.typing(actor, room, timeoutMs))
         .catch(() => undefined),
     ),
-    textsOf: textsBy(config.language),
     // A reaction is not encrypted.
     takesReactions: async (room) =>
       config.encryption.senderDevices === "allow_all" || !(await rooms.isRoomEncrypted(room)),

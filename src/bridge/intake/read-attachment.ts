@@ -49,10 +49,7 @@ function referenceIn(content: UnknownObject, isEncrypted: boolean): Attachment {
 }
 
 /** The file of a message, and its caption, if its name is not its `body`. Undefined for other messages. */
-export function readAttachment(
-  content: UnknownObject,
-  isEncrypted: boolean,
-): { readonly caption: string; readonly attachment: Attachment } | undefined {
+export function readAttachment(content: UnknownObject, isEncrypted: boolean) {
   const { msgtype, filename, body } = content;
   if (!KINDS.has(msgtype)) return undefined;
   const hasCaption = typeof filename === "string" && typeof body === "string" && filename !== body;

@@ -158,7 +158,6 @@ export interface LeadingMention {
   readonly name: string;
 }
 
-/** What a reply quotes, in front of what it says itself. */
 const QUOTED = "<mx-reply>";
 const QUOTED_END = "</mx-reply>";
 const LINK =

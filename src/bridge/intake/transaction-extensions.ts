@@ -4,7 +4,7 @@
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
-import type { DeviceChanges } from "../matrix/device-changes.ts";
+import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Namespace } from "./namespace.ts";
 
 type Changes = { -readonly [Field in keyof DeviceChanges]: DeviceChanges[Field] } & {
@@ -19,8 +19,7 @@ export function readDevicePart(
 ): ReadonlyMap<GhostMxid, DeviceChanges> {
   const changes = new Map<GhostMxid, Changes>();
   const of = (ghost: GhostMxid): Changes => {
-    const nothing = { oneTimeKeyCounts: undefined, unusedFallbackKeys: undefined };
-    const own = changes.get(ghost) ?? { toDevice: [], changedUsers: [], leftUsers: [], ...nothing };
+    const own = changes.get(ghost) ?? { ...NO_CHANGES, toDevice: [] };
     changes.set(ghost, own);
     return own;
   };

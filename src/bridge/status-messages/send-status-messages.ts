@@ -14,10 +14,9 @@ import { OPEN_STATES } from "../ledger/states.ts";
 import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
-import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { plainLine, renderMarkdown } from "../matrix/markdown.ts";
-import { DONE, type Outcome } from "../matrix/request-result.ts";
+import { DONE } from "../matrix/request-result.ts";
 import {
   type EncryptEvent,
   type SenderDependencies,
@@ -42,6 +41,7 @@ export interface StatusDependencies extends SenderDependencies {
   readonly onError: (error: unknown) => void;
 }
 
+const PINNED = "m.room.pinned_events";
 const OPEN: ReadonlySet<ClaimedStatus["state"]> = new Set(OPEN_STATES);
 
 export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedStatus> {
@@ -103,9 +103,19 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     // A process that sent it and died may have pinned it too.
     const mayBe = pinned || (isNew && firstAttemptedAt !== undefined);
     if (goesOn ? !isNew : !mayBe) return mayBe;
-    const set = (actor: GhostActor) => setPinned(homeserver, actor, roomId, message, goesOn);
+    const set = (actor: GhostActor) => setPinned(actor, roomId, message, goesOn);
     const outcome = await ghosts.acting(ghost, set, signal);
     return outcome.kind === "ok" ? goesOn : outcome.kind === "retry";
+  }
+
+  async function setPinned(actor: GhostActor, room: RoomId, eventId: EventId, isPinned: boolean) {
+    const read = await homeserver.stateEvent(actor, room, PINNED);
+    if (read.kind !== "ok") return read;
+    const listed = read.value?.["pinned"];
+    const present = Array.isArray(listed) ? listed.filter((one) => typeof one === "string") : [];
+    if (present.includes(eventId) === isPinned) return DONE;
+    const pinned = isPinned ? [...present, eventId] : present.filter((one) => one !== eventId);
+    return await homeserver.setState(actor, room, PINNED, { pinned });
   }
 
   /** Tries again later: an outage, however long, costs a status nothing but time. */
@@ -124,24 +134,6 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
       deps.onError(error);
     },
   });
-}
-
-const PINNED = "m.room.pinned_events";
-
-async function setPinned(
-  homeserver: Homeserver,
-  actor: GhostActor,
-  roomId: RoomId,
-  eventId: EventId,
-  isPinned: boolean,
-): Promise<Outcome<undefined>> {
-  const read = await homeserver.stateEvent(actor, roomId, PINNED);
-  if (read.kind !== "ok") return read;
-  const listed = read.value?.["pinned"];
-  const present = Array.isArray(listed) ? listed.filter((one) => typeof one === "string") : [];
-  if (present.includes(eventId) === isPinned) return DONE;
-  const pinned = isPinned ? [...present, eventId] : present.filter((one) => one !== eventId);
-  return homeserver.setState(actor, roomId, PINNED, { pinned });
 }
 
 export const REPORT_CHARACTERS_MAX = 400;
@@ -172,12 +164,8 @@ function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["
       return [words.input, words.cancel];
     case "reply_pending":
       return [words.delivering];
-    case "completed":
-      return [words.completed];
-    case "canceled":
-      return [words.canceled];
     default:
-      return [words.failed];
+      return [words[state === "denied" ? "failed" : state]];
   }
 }
 

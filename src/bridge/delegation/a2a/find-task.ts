@@ -1,6 +1,6 @@
 // The search for the task of an earlier request, after a crash or an answer that never came (A2A 1.0, section 3.1.4,
-// ListTasks). Invariants: the result is `absent` only when the agent's whole list back to the question's time was read and its
-// tasks carry their history; anything less is `unusable`, and the caller does not send again.
+// ListTasks: newest first). Invariants: the result is `absent` only when the agent's whole list back to the question's time
+// was read and its tasks carry their history; anything less is `unusable`, and the caller does not send again.
 import type { AgentClient } from "./agent-client.ts";
 import { A2aFailure, type A2aFailureKind } from "./classify-failure.ts";
 import type { TaskView } from "./protocol.ts";
@@ -45,9 +45,9 @@ export async function findTask(
     const task = listed.tasks.find((candidate) => candidate.messageIds.includes(messageId));
     if (task !== undefined) return { kind: "found", task };
 
-    const isOld = (candidate: TaskView) =>
-      candidate.updatedAt !== undefined && candidate.updatedAt < askedAt - CLOCK_SKEW_MS;
-    const recent = listed.tasks.filter((candidate) => !isOld(candidate));
+    const recent = listed.tasks.filter(
+      ({ updatedAt = Number.POSITIVE_INFINITY }) => updatedAt >= askedAt - CLOCK_SKEW_MS,
+    );
     // A task without history may be ours as well as another's.
     if (recent.some((candidate) => candidate.messageIds.length === 0)) return { kind: "unusable" };
     if (listed.next === "" || (listed.tasks.length > 0 && recent.length === 0)) return { kind: "absent" };
