@@ -50,10 +50,11 @@ export function refuse(rule: Guard, message: string): DrawbridgeError {
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */
 export function refuseRetired(
   registry: Registry,
-  { keyId, jwk }: PinnedIdentity,
+  fresh: PinnedIdentity,
   own: readonly RetiredCardKey[],
 ): void {
-  const thumbprint = thumbprintOf(jwk);
+  const { keyId } = fresh;
+  const thumbprint = thumbprintOf(fresh.jwk);
   const everywhere = [...own, ...consumersOf(registry).flatMap(({ retired }) => retired)];
   if (everywhere.some((key) => key.thumbprint === thumbprint))
     throw refuse("retired_key", "this key is on the retired list");
@@ -62,10 +63,7 @@ export function refuseRetired(
   }
 }
 
-/**
- * @param present the public half of the private key that is to be given up; undefined when there is no such file
- * @throws DrawbridgeError `guard_refused` by the first rule that forbids this rotation
- */
+/** @param present the public half of the key to be given up, where there is its file. @throws DrawbridgeError `guard_refused` */
 export function guardRotation(
   registry: Registry,
   { agent, isLost }: { readonly agent: string; readonly isLost: boolean },

@@ -1,7 +1,6 @@
 // What crosses in a room that both share, directly or through a third server.
 // Invariants: that something did not arrive is stated only if what the witness sent after receiving it did, or if
 // another refusal explains it; what the witness may have passed on is never said to have come directly.
-import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { MatrixAnswer } from "../homeserver/api.ts";
 import { type Explanation, NO_WITNESS, type ProbedRoom } from "./probed-room.ts";
@@ -96,10 +95,7 @@ export async function crossRoom(room: ProbedRoom) {
   return { items: crossed.flatMap(({ items }) => items), eventId: crossed.at(-1)?.eventId };
 }
 
-/**
- * Waits until every direction has got as far, or has ended. All are waited for at the same time, each then looks once
- * more, and the witness writes only when each has looked: what it passes on is not taken for what came directly.
- */
+/** Waits until all directions are as far, or over: the witness writes only when each has looked for what comes directly. */
 type Meet = (point: "waited" | "looked") => Promise<unknown>;
 
 const reached = () => Promise.withResolvers<void>();
@@ -129,7 +125,10 @@ async function cross(room: ProbedRoom, direction: Direction, meet: Meet) {
     crossing = await send(room, direction, meet);
     return crossing.direct;
   });
-  const unsaid = room.people.witness === undefined ? notConfigured("witness") : sameOf(item);
+  // A failure of one way, such as a homeserver that is down, leaves the other way unknown too.
+  const { verdict, status, reason } = item;
+  const same = { verdict, layer: "network", status, reason };
+  const unsaid = room.people.witness === undefined ? notConfigured("witness") : same;
   const relayed = crossing === undefined ? unsaid : crossing.viaWitness;
   if (relayed === undefined) return { items: [item], eventId: crossing?.eventId };
   const viaWitness = await room.item(`${direction.probe}_via_witness`, "witness", () => relayed);
@@ -204,10 +203,7 @@ async function arrivalAtWitness(room: ProbedRoom, eventId: string): Promise<AtWi
   return (await room.within(() => witness.sees(room.id, eventId))) ? "held" : "late";
 }
 
-/**
- * Lets the witness write after it has the event: when that arrives, what the witness relays has arrived as well. `hasCome`:
- * the event has come after all, and the witness has not written.
- */
+/** The witness writes after it has the event, so that what it relays arrives first. `hasCome`: the event came before that. */
 async function throughWitness(
   room: ProbedRoom,
   eventId: string,
@@ -231,11 +227,6 @@ async function throughWitness(
   const at = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
   const finding = { verdict: "open", ...at, references: [eventId, later] } as const;
   return { passed, finding };
-}
-
-/** A failure of one way, such as a homeserver that is down, leaves the other way unknown too. */
-function sameOf({ verdict, status, reason }: EvidenceItem): ProbeResult {
-  return { verdict, layer: "network", status, reason };
 }
 
 function arrived(eventId: string): ProbeResult {

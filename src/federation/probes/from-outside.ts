@@ -37,11 +37,7 @@ interface OutsideOptions extends Pick<RoomProbeOptions, "violationOf" | "withSta
   readonly rooms?: readonly RoomId[];
 }
 
-export async function probeFromOutside(
-  config: ProbeConfig,
-  sources: ProbeSources,
-  options: OutsideOptions = {},
-): Promise<EvidenceItem[]> {
+export async function probeFromOutside(config: ProbeConfig, sources: ProbeSources, options: OutsideOptions) {
   const planes = options.planes ?? new Set(PLANE_NAMES);
   const server = PartnerServer.of(config, sources);
   const person = (user: ProbeUser | undefined) =>
@@ -167,11 +163,7 @@ export async function probeRoom(room: ProbedRoom): Promise<EvidenceItem[]> {
 async function hindranceAt(room: ProbedRoom): Promise<ProbeResult | undefined> {
   const { witness } = room.people;
   if (witness === undefined) return notConfigured("witness");
-  try {
-    return (await witness.isJoined(room.id)) ? undefined : NO_WITNESS;
-  } catch (error) {
-    return unreachable(error);
-  }
+  return witness.isJoined(room.id).then((isJoined) => (isJoined ? undefined : NO_WITNESS), unreachable);
 }
 
 /** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */
@@ -184,22 +176,20 @@ async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
   );
   try {
     let looking: Promise<ProbeResult | undefined> | undefined;
-    const history = (ask: (server: PartnerServer, at: string, eventId: string) => Promise<ProbeResult>) => {
+    const history = (kind: "event" | "backfill") => {
       const { server } = room.people;
       if (server === undefined) return notConfigured("signing_key");
       if (door.hindrance !== undefined) return door.hindrance;
       const { eventId } = door;
       if (eventId === undefined) return notApplicable("no_fresh_event");
       looking ??= lackOf(room, door, eventId);
-      return looking.then((lack) => lack ?? ask(server, String(door.server), eventId));
+      return looking.then((lack) => lack ?? server.history(kind, String(door.server), room.id, eventId));
     };
     return [
       asked,
       joined,
-      await room.item(event, "partner", () => history((server, at, id) => server.event(at, id))),
-      await room.item(backfill, "partner", () =>
-        history((server, at, id) => server.backfill(at, room.id, id)),
-      ),
+      await room.item(event, "partner", () => history("event")),
+      await room.item(backfill, "partner", () => history("backfill")),
     ];
   } finally {
     if (visit.isAsked && joined.verdict !== "closed") await leaveAgain(room);

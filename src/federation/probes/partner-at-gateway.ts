@@ -54,11 +54,7 @@ export async function requestToken(config: ProbeConfig): Promise<ProbeResult & {
   return readTokenAnswer(await ask(tokenEndpoint, headers, form.toString()));
 }
 
-export async function invoke(
-  agent: Agent,
-  token: string | undefined,
-  { random }: Pick<ProbeSources, "random">,
-): Promise<ProbeResult> {
+export async function invoke(agent: Agent, token: string | undefined, { random }: ProbeSources) {
   const id = random.bytes(16).toString("hex");
   const headers = {
     "content-type": "application/json",

@@ -30,10 +30,13 @@ export class PartnerServer {
   readonly #target: ServerName;
   readonly #sources: ProbeSources;
 
-  private constructor(origin: SigningServer, target: ServerName, sources: ProbeSources) {
-    this.#origin = origin;
-    this.#requests = new SignedRequests(origin);
-    this.#target = target;
+  private constructor({ as, target, directory }: ProbeConfig, sources: ProbeSources, signingKey: string) {
+    this.#origin = {
+      ...{ name: as.serverName as ServerName, signingKey, proxyUrl: as.federationProxy },
+      ca: as.federationCaFile === undefined ? undefined : read(as.federationCaFile, directory),
+    };
+    this.#requests = new SignedRequests(this.#origin);
+    this.#target = target.serverName as ServerName;
     this.#sources = sources;
   }
 
@@ -41,23 +44,12 @@ export class PartnerServer {
   static of(config: ProbeConfig, sources: ProbeSources): PartnerServer | undefined {
     const { signingKeyFile } = config.as;
     if (signingKeyFile === undefined) return undefined;
-    return PartnerServer.#signing(config, sources, read(signingKeyFile, config.directory));
-  }
-
-  static #signing(config: ProbeConfig, sources: ProbeSources, signingKey: string): PartnerServer {
-    const { federationProxy, federationCaFile, serverName } = config.as;
-    const origin: SigningServer = {
-      name: serverName as ServerName,
-      signingKey,
-      proxyUrl: federationProxy,
-      ca: federationCaFile === undefined ? undefined : read(federationCaFile, config.directory),
-    };
-    return new PartnerServer(origin, config.target.serverName as ServerName, sources);
+    return new PartnerServer(config, sources, read(signingKeyFile, config.directory));
   }
 
   /** For whoever lacks the partner's key: only the whitelist's refusal counts, which precedes the signature's check. */
   static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<ProbeResult> {
-    const stranger = PartnerServer.#signing(config, sources, freshSigningKey(sources.random, "moment"));
+    const stranger = new PartnerServer(config, sources, freshSigningKey(sources.random, "moment"));
     try {
       const found = await stranger.send();
       const isDenied = found.verdict === "closed" && found.reason === "federation_denied";
@@ -92,17 +84,15 @@ export class PartnerServer {
     return { verdict: "closed", layer: "room_membership", status: answer.status, reason: "not_in_room" };
   }
 
-  async event(server: string, eventId: string): Promise<ProbeResult> {
-    const path = `/_matrix/federation/v1/event/${encodeURIComponent(eventId)}`;
-    return this.#history(server, path, eventId);
-  }
-
-  async backfill(server: string, room: RoomId, eventId: string): Promise<ProbeResult> {
-    const path = `/_matrix/federation/v1/backfill/${encodeURIComponent(room)}?v=${encodeURIComponent(eventId)}&limit=1`;
-    return this.#history(server, path, eventId);
-  }
-
-  async #history(server: string, path: string, eventId: string): Promise<ProbeResult> {
+  /** Asks a server of the room for one event, by its ID or as the room's history before it. */
+  async history(
+    kind: "event" | "backfill",
+    server: string,
+    room: RoomId,
+    eventId: string,
+  ): Promise<ProbeResult> {
+    const [id, inRoom] = [encodeURIComponent(eventId), encodeURIComponent(room)];
+    const path = `/_matrix/federation/v1/${kind}/${kind === "event" ? id : `${inRoom}?v=${id}&limit=1`}`;
     const answer = await this.#requests.request(server as ServerName, "GET", path);
     const found = readHomeserverAnswer(answer, [eventId]);
     // What a server does not hold, or no longer, it gives to nobody.

@@ -16,10 +16,7 @@ type Wanted = "open" | "closed";
 export interface Judged {
   readonly item: EvidenceItem;
   readonly wanted: Wanted;
-  /**
-   * `as_wanted`; `otherwise`: the opposite was found; `unclear`: nothing can be said; `nobody_there`: open, and
-   * nothing passes because one of the two has no member in the room; `left_out`: not tried.
-   */
+  /** `otherwise`: the opposite was found; `nobody_there`: open, and nothing passes for want of a member in the room. */
   readonly outcome: "as_wanted" | "otherwise" | "unclear" | "nobody_there" | "left_out";
 }
 

@@ -11,7 +11,7 @@ import {
   retirementsIn,
   withoutReadmission,
 } from "../registry/retired-identities-checks.ts";
-import type { Repository, Revision } from "../repository/repository.ts";
+import type { Revision } from "../repository/repository.ts";
 import { canReadSigners, type RefusedCommit, refusedCommits } from "../repository/signatures.ts";
 import { type Refusal, readHead } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
@@ -30,18 +30,15 @@ export type Assessment =
   | { readonly good: false; readonly refusal: Refusal };
 
 /** What a revision is judged with; the state holds the revision accepted last. */
-export type HeadContext = Pick<ReconcileContext, "repository" | "state" | "cache" | "clock" | "signing">;
-
-interface AssessOptions {
+export interface HeadContext
+  extends Pick<ReconcileContext, "repository" | "state" | "cache" | "clock" | "signing"> {
+  /** Whether a head is accepted that does not come after that one. */
   readonly allowNonFastForward?: boolean;
 }
 
 /** Why a revision is refused for where it comes from: its place in the branch, or a commit's signature or date. */
-export async function assessOrigin(
-  revision: Revision,
-  { repository, state, clock, signing }: Omit<HeadContext, "cache">,
-  { allowNonFastForward = false }: AssessOptions = {},
-): Promise<Refusal | undefined> {
+export async function assessOrigin(revision: Revision, context: HeadContext): Promise<Refusal | undefined> {
+  const { repository, state, clock, signing, allowNonFastForward = false } = context;
   const accepted = readHead(state).accepted?.revision;
   if (accepted !== undefined && !allowNonFastForward && !(await repository.isAncestor(accepted, revision))) {
     return {
@@ -78,31 +75,23 @@ const WHY_REFUSED: Readonly<Record<RefusedCommit["why"], string>> = {
 };
 
 /** Judges a revision, undefined where there is no branch. @throws DrawbridgeError `repository_unusable` */
-export async function assess(
-  revision: Revision | undefined,
-  context: HeadContext,
-  options: AssessOptions = {},
-): Promise<Assessment> {
+export async function assess(revision: Revision | undefined, context: HeadContext): Promise<Assessment> {
   const { path, branch } = context.repository;
   if (revision === undefined) return refused("branch_missing", `${path} has no branch ${branch}`);
-  const refusal = await assessOrigin(revision, context, options);
+  const refusal = await assessOrigin(revision, context);
   if (refusal !== undefined) return { good: false, refusal };
   const files = await readRevision(context.repository, revision, context.cache);
-  return assessFiles(revision, files, context, await retiredBefore(revision, context, options));
+  return assessInPlace(revision, files, context);
 }
 
 /** Judges other files in a revision's place, whoever has put that there. @throws DrawbridgeError `repository_unusable` */
 export async function assessInPlace(revision: Revision, files: RevisionFiles, context: HeadContext) {
-  return assessFiles(revision, files, context, await retiredBefore(revision, context, {}));
+  return assessFiles(revision, files, context, await retiredBefore(revision, context));
 }
 
 /** What was retired by the revision accepted last, and by each one since that would have been accepted by a pass. */
-async function retiredBefore(
-  revision: Revision,
-  context: HeadContext,
-  { allowNonFastForward = false }: AssessOptions,
-): Promise<readonly Retirement[]> {
-  const { repository, state, cache, clock, signing } = context;
+async function retiredBefore(revision: Revision, context: HeadContext): Promise<readonly Retirement[]> {
+  const { repository, state, cache, clock, signing, allowNonFastForward = false } = context;
   const accepted = readHead(state).accepted?.revision;
   if (accepted === revision) return [];
   const before: Retirement[] = [];
@@ -204,14 +193,11 @@ export async function acceptedState(context: HeadContext) {
   return { repository, desired: await stateAt(context, accepted), refusal };
 }
 
-export async function goodState(context: HeadContext): Promise<CurrentState> {
+export type CurrentState = Awaited<ReturnType<typeof goodState>>;
+
+export async function goodState(context: HeadContext) {
   const { assessment } = await assessBranch(context);
   if (assessment.good) return { repository: context.repository, desired: assessment.desired };
   const { detail, hint } = assessment.refusal;
   throw new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
-}
-
-export interface CurrentState {
-  readonly repository: Repository;
-  readonly desired: DesiredState;
 }

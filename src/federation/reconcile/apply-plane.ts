@@ -33,20 +33,22 @@ export interface ApplyPlaneOptions {
 }
 
 export interface AppliedPlane {
-  /** `superseded`: another process has accepted a newer revision. `waiting`: the next attempt is not due. */
-  readonly step: "applied" | "current" | "waiting" | "superseded" | "unmanaged";
+  /** `superseded`: another process has accepted a newer revision. `waiting`: not due; `held`: the transport, for the rooms. */
+  readonly step: "applied" | "current" | "waiting" | "superseded" | "unmanaged" | "held";
   /** Says nothing where the revision is superseded. */
   readonly record: PlaneRecord;
   readonly drift: number;
   readonly changed: boolean;
 }
 
-export async function stepPlane(
-  context: ReconcileContext,
-  runtime: PlaneRuntime,
-  desired: DesiredState,
-  options: ApplyPlaneOptions,
-): Promise<AppliedPlane> {
+export interface PlaneStep extends ApplyPlaneOptions {
+  readonly context: ReconcileContext;
+  readonly runtime: PlaneRuntime;
+  readonly desired: DesiredState;
+}
+
+export async function stepPlane(step: PlaneStep): Promise<AppliedPlane> {
+  const { context, runtime, desired } = step;
   const { state, clock, reporter } = context;
   const plane = runtime.name;
   return state.locked(
@@ -64,28 +66,22 @@ export async function stepPlane(
         if (record.applied !== null || record.applying !== null) writePlane(state, emptyRecord(plane));
         return { step: "unmanaged", record: emptyRecord(plane), drift: 0, changed: false };
       }
-      return stepLocked(context, runtime, desired, record, options);
+      return stepLocked(step, record);
     },
     () => reporter.event({ event: "plane_waits", plane }),
   );
 }
 
-async function stepLocked(
-  context: ReconcileContext,
-  runtime: PlaneRuntime,
-  desired: DesiredState,
-  record: PlaneRecord,
-  options: ApplyPlaneOptions,
-): Promise<AppliedPlane> {
+async function stepLocked(step: PlaneStep, record: PlaneRecord): Promise<AppliedPlane> {
+  const { context, runtime, desired, force = false, again = false, checkDrift = false } = step;
   const { state, clock } = context;
   const plane = runtime.name;
   const { digest } = desired.planes[plane];
   const settled = record.applying === null && record.applied?.digest === digest;
   const inForce = settled && record.applied?.outcome === "in_force";
-  const { force = false, again = false } = options;
   // Before a new revision, not the rooms: checking each takes as long as closing it, and its apply reads it anyway.
-  const checks = options.checkDrift === true || (settled ? force && !again : plane !== "rooms");
-  const found = checks ? await findDrift(context, runtime, desired, record, options) : undefined;
+  const checks = checkDrift || (settled ? force && !again : plane !== "rooms");
+  const found = checks ? await findDrift(step, record) : undefined;
   const drift = found?.drift?.length ?? 0;
   const known: PlaneRecord = found === undefined ? record : { ...record, driftCheck: found.check };
 
@@ -103,7 +99,7 @@ async function stepLocked(
   const mark = { revision: desired.revision, digest, at: timestamp(clock.now()) };
   writePlane(state, { ...known, applying: mark });
   const attempts = settled && !inForce ? (known.applied?.attempts ?? 0) + 1 : 0;
-  const { applied, changed } = await apply(context, runtime, desired, attempts);
+  const { applied, changed } = await apply(step, attempts);
   const after = afterAttempt(known, applied, changed || drift > 0);
   writePlane(state, after);
   return { step: "applied", record: after, drift, changed };
@@ -137,13 +133,7 @@ function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
 }
 
 /** Differences that no attempt of ours has made: from each state that may be there after an attempt without an end. */
-async function findDrift(
-  context: ReconcileContext,
-  runtime: PlaneRuntime,
-  desired: DesiredState,
-  record: PlaneRecord,
-  options: ApplyPlaneOptions,
-): Promise<{ drift: readonly Drift[] | undefined; check: PlaneRecord["driftCheck"] } | undefined> {
+async function findDrift({ context, runtime, desired, stateOf }: PlaneStep, record: PlaneRecord) {
   const { state, clock, reporter } = context;
   const candidates = new Map(
     [record.inForce, record.applied, record.applying].flatMap((mark) =>
@@ -156,7 +146,7 @@ async function findDrift(
   try {
     let found: readonly Drift[] | undefined;
     for (const [digest, revision] of candidates) {
-      const meant = digest === desired.planes[plane].digest ? desired : await options.stateOf(revision);
+      const meant = digest === desired.planes[plane].digest ? desired : await stateOf(revision);
       if (meant === undefined) continue;
       const drift = await runtime.drift(desiredPlane(meant, plane));
       found =
@@ -176,12 +166,7 @@ async function findDrift(
   }
 }
 
-async function apply(
-  context: ReconcileContext,
-  runtime: PlaneRuntime,
-  desired: DesiredState,
-  attempts: number,
-): Promise<{ applied: Applied; changed: boolean }> {
+async function apply({ context, runtime, desired }: PlaneStep, attempts: number) {
   const { clock, reporter } = context;
   const { name: plane } = runtime;
   const { revision } = desired;
@@ -191,26 +176,16 @@ async function apply(
   const { outcome, hint } = await attempt(runtime, desired, reporter);
   const now = clock.now();
   const askedMs = outcome.state === "deferred" ? outcome.retryAfterMs : 0;
-  const applied: Applied = {
-    revision,
-    digest,
-    at: timestamp(now),
-    firstAt: null,
-    outcome: outcome.state,
+  const retryMs = outcome.state === "in_force" ? null : backoffMs(BACKOFF[outcome.state], attempts, askedMs);
+  const ended = {
+    ...{ revision, digest, outcome: outcome.state },
     reason: "reason" in outcome ? outcome.reason : null,
     outOfReach: outcome.state === "incomplete" ? [...outcome.outOfReach] : [],
-    attempts,
-    retryAt:
-      outcome.state === "in_force"
-        ? null
-        : timestamp(now + backoffMs(BACKOFF[outcome.state], attempts, askedMs)),
+    retryAt: retryMs === null ? null : timestamp(now + retryMs),
   };
   const changed = "changed" in outcome && outcome.changed;
-  const { outOfReach, retryAt, reason } = applied;
-  reporter.event({
-    ...{ event: "plane_ended", plane, revision, digest, outcome: outcome.state, changed },
-    ...{ reason, hint, outOfReach, retryAt, durationMs: now - begun },
-  });
+  reporter.event({ event: "plane_ended", plane, ...ended, changed, hint, durationMs: now - begun });
+  const applied: Applied = { ...ended, at: timestamp(now), firstAt: null, attempts };
   return { applied, changed };
 }
 

@@ -15,10 +15,7 @@ const NO_FILE = "\0no file";
 
 export type RevisionFiles = Readonly<Awaited<ReturnType<typeof readRevision>>>;
 
-/**
- * Registry and rendered files of a revision, by path; partners that are known are not read again. `renderedBlobs`: the
- * blob of each plain file where renders belong; null for anything else that is there.
- */
+/** By path; partners that are known are not read again. `renderedBlobs`: null for what is no plain file among renders. */
 export async function readRevision(repository: Repository, revision: Revision, cache: PartnerCache) {
   const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
   const registry = entries.filter(({ path }) => !isRenderedPath(path));

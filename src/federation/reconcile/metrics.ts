@@ -1,7 +1,7 @@
 // The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
 // Invariants: labels are planes and reasons, never a partner, a room or a user; a plane that is not managed
 // here has no series; one of which nothing is recorded has none, except that it is not in force.
-import { createServer, type Server } from "node:http";
+import { createServer } from "node:http";
 import { Gauge, Registry } from "prom-client";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { listening } from "../../runtime/http.ts";
@@ -37,10 +37,7 @@ export function reconcilerMetrics({ state, planes }: Pick<ReconcileContext, "sta
 }
 
 /** Serves `GET /metrics` until the process ends. @throws DrawbridgeError `program_failed` when it cannot listen */
-export async function serveMetrics(
-  registry: Registry,
-  address: { readonly host: string; readonly port: number },
-): Promise<Server> {
+export async function serveMetrics(registry: Registry, address: Parameters<typeof listening>[1]) {
   const server = createServer((request, response) => {
     request.resume();
     if (request.method !== "GET" || request.url !== "/metrics") {

@@ -7,7 +7,7 @@ import { clientsInForce, planeState, type Registry } from "../registry/partner.t
 import type { Revision } from "../repository/repository.ts";
 import { readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { assess } from "./accept-head.ts";
-import { type AppliedPlane, type ApplyPlaneOptions, stepPlane } from "./apply-plane.ts";
+import { type AppliedPlane, type ApplyPlaneOptions, type PlaneStep, stepPlane } from "./apply-plane.ts";
 import { type ReconcileContext, timestamp } from "./context.ts";
 import { type DesiredState, stateAt } from "./desired-state.ts";
 
@@ -20,18 +20,11 @@ export interface PassOptions extends Omit<ApplyPlaneOptions, "stateOf"> {
   readonly signal?: AbortSignal;
 }
 
-export interface PlaneReport extends Omit<AppliedPlane, "step"> {
-  readonly plane: PlaneName;
-  /** `held`: the transport waits for the rooms. */
-  readonly step: AppliedPlane["step"] | "held";
-}
+export type PlaneReport = AppliedPlane & { readonly plane: PlaneName };
 
 export type PassResult = Awaited<ReturnType<typeof runPass>>;
 
-/**
- * `revision` is what was applied: the head, or the last good one; undefined when there is none. `direction` is undefined
- * when there is no good revision, or one plane alone is applied.
- */
+/** `revision`: what was applied, the head or the last good one; `direction`: undefined where that is one plane, or nothing. */
 export async function runPass(context: ReconcileContext, options: PassOptions = {}) {
   for (let restarts = 0; ; restarts++) {
     const result = await onePass(context, options, restarts < RESTARTS_MAX);
@@ -57,20 +50,19 @@ async function onePass(context: ReconcileContext, options: PassOptions, mayResta
 
   const direction = await directionTo(context, desired, stateOf);
   const order = options.plane === undefined ? direction : undefined;
-  const how = { ...options, stateOf };
+  const how = { ...options, stateOf, context, desired };
   if (isNew) context.reporter.event({ event: "head_accepted", revision, order: order ?? null });
   const reports = new Map<PlaneName, PlaneReport>();
   for (const plane of direction === "closing" ? CLOSING_ORDER : OPENING_ORDER) {
     if (options.plane !== undefined && plane !== options.plane) continue;
     if (options.signal?.aborted) break;
     if (mayRestart && (await context.repository.head()) !== head) return "superseded";
-    const report = await stepOrHold(context, plane, desired, order, how);
+    const report = await stepOrHold({ ...how, runtime: context.planes[plane] }, order);
     if (report.step === "superseded" && mayRestart) return "superseded";
     reports.set(plane, report);
     if (plane === "border" && direction === "closing" && roomsPrecedeBorder(context, desired)) {
-      const again = await stepPlane(context, context.planes.rooms, desired, {
-        ...{ ...how, force: true, again: true, checkDrift: false },
-      });
+      const once = { force: true, again: true, checkDrift: false };
+      const again = await stepPlane({ ...how, ...once, runtime: context.planes.rooms });
       if (again.step === "superseded" && mayRestart) return "superseded";
       reports.set("rooms", { plane: "rooms", ...again });
     }
@@ -90,7 +82,8 @@ async function acceptHead(
   const { state, clock, reporter } = context;
   const before = readHead(state);
   const accepted = before.accepted?.revision;
-  const assessment = await assess(head, context, options);
+  const { allowNonFastForward = false } = options;
+  const assessment = await assess(head, { ...context, allowNonFastForward });
   const at = timestamp(clock.now());
   const isSuperseded = await state.locked("head", clock, async () => {
     // Another process may have accepted a newer revision while this one was being read.
@@ -136,20 +129,16 @@ async function directionTo(
   return closes || before.size === 0 ? "closing" : "opening";
 }
 
-async function stepOrHold(
-  context: ReconcileContext,
-  plane: PlaneName,
-  desired: DesiredState,
-  order: Direction | undefined,
-  options: ApplyPlaneOptions,
-): Promise<PlaneReport> {
+async function stepOrHold(step: PlaneStep, order: Direction | undefined): Promise<PlaneReport> {
+  const { context, desired } = step;
+  const plane = step.runtime.name;
   const record = readPlane(context.state, plane);
   const cuts = plane === "transport" && record.applied?.digest !== desired.planes.transport.digest;
   if (cuts && order === "closing" && !roomsWereSent(context, desired)) {
     context.reporter.note(plane, "waits until the rooms plane has been applied");
     return { plane, step: "held", record, drift: 0, changed: false };
   }
-  return { plane, ...(await stepPlane(context, context.planes[plane], desired, options)) };
+  return { plane, ...(await stepPlane(step)) };
 }
 
 /** Whether the rooms were closed to somebody before the border had closed, and not applied since. */

@@ -156,10 +156,7 @@ function besides(secrets: readonly RegistryProblem[], problems: readonly Registr
   return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];
 }
 
-/**
- * A text as YAML, and what keeps it from being read: the parser's own messages may quote the text, and are not among
- * that. `isRefused`: it was not even given to the parser.
- */
+/** A text as YAML, and what keeps it from being read, which quotes nothing. `isRefused`: it was not given to the parser. */
 export function parseBounded(text: string) {
   const lines = new LineCounter();
   const failed = (message: string, isRefused: boolean) => ({

@@ -123,10 +123,7 @@ export function consumptions(registry: Registry) {
 }
 
 /** Clients of the organisation's that belong to this partner: it had applied with them before it was admitted. */
-export function applicantsOf(
-  { organisation }: Pick<Registry, "organisation">,
-  { serverName }: Pick<Partner, "serverName">,
-): readonly OwnClient[] {
+export function applicantsOf({ organisation }: Registry, { serverName }: Pick<Partner, "serverName">) {
   return organisation.clients.filter(
     ({ applicant }) => applicant !== undefined && serverHost(applicant) === serverHost(serverName),
   );

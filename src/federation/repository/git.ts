@@ -30,13 +30,9 @@ const SETTINGS = [
 ].flatMap((setting) => ["-c", setting]);
 
 function environment(more: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
-  const kept: NodeJS.ProcessEnv = {};
-  for (const name of ["PATH", "TMPDIR", "SSH_AUTH_SOCK"]) {
-    const value = process.env[name];
-    if (value !== undefined) kept[name] = value;
-  }
+  const { PATH, TMPDIR, SSH_AUTH_SOCK } = process.env;
   return {
-    ...kept,
+    ...{ PATH, TMPDIR, SSH_AUTH_SOCK },
     LC_ALL: "C",
     TZ: "UTC",
     GIT_CONFIG_NOSYSTEM: "1",

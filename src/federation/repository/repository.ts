@@ -123,21 +123,12 @@ export class Repository {
     return answer.code === 0;
   }
 
-  /** When commits were made, in seconds since the Unix epoch and in any order. */
-  async datesOf(revisions: readonly Revision[]): Promise<readonly number[]> {
-    const printed = await gitLine(["log", "--no-walk", "--format=%ct", ...revisions], this.call());
-    return printed.split("\n").map(Number);
-  }
-
   async history(revision: Revision, limit: number): Promise<readonly Revision[]> {
     const args = ["rev-list", "--first-parent", `--max-count=${limit}`, revision];
     return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
   }
 
-  /**
-   * The commits since another one, or ever, that have changed anything below a folder, each with the files that it has
-   * written there. @param along the first parents of each, or also what merges bring by the others
-   */
+  /** The commits since another one, or ever, with what each wrote below a folder. @param along also those that merges bring */
   async changesSince(
     since: Revision | undefined,
     revision: Revision,
@@ -283,7 +274,8 @@ export function isDatedInFuture(at: number, nowMs: number): boolean {
 /** The youngest parent's date, before which no commit may be dated; a date in the future is not taken over. */
 async function lastDate(repository: Repository, { parents, at }: NewCommit): Promise<number> {
   if (parents.length === 0) return 0;
-  const past = await repository.datesOf(parents);
+  const printed = await gitLine(["log", "--no-walk", "--format=%ct", ...parents], repository.call());
+  const past = printed.split("\n").map(Number);
   return Math.max(0, ...past.filter((date) => !isDatedInFuture(date, at)));
 }
 

@@ -183,11 +183,7 @@ function tooLarge(path: string, text: string): readonly string[] {
   ];
 }
 
-function closedTo(
-  { partners }: Registry,
-  plane: PlaneName,
-  nameOf = ({ serverName }: Partner) => serverName,
-): ReadonlySet<string> {
+function closedTo({ partners }: Registry, plane: PlaneName, nameOf = (one: Partner) => one.serverName) {
   const closed = partners.filter(({ partner }) => planeState(partner, plane) === "closed");
   return new Set(closed.map(({ partner }) => nameOf(partner)));
 }

@@ -333,7 +333,8 @@ describe("reconcile pass", () => {
     assert.ok(desired !== undefined);
     await close("gateway");
     await pass();
-    const { step, record } = await stepPlane(federation, federation.planes.gateway, desired, {
+    const { step, record } = await stepPlane({
+      ...{ context: federation, runtime: federation.planes.gateway, desired },
       ...{ force: true, checkDrift: false, stateOf: async () => undefined },
     });
     assert.deepEqual([step, record.applied, record.inForce], ["superseded", null, null]);

@@ -15,7 +15,7 @@ const REFUSED = { verdict: "closed", layer: "room_membership", status: 403, reas
 function room({ leaves }: { readonly leaves: () => number }) {
   let isIn = false;
   const said: string[] = [];
-  const ask = async (server: string) => {
+  const ask = async (_: string, server: string) => {
     said.push(`history at ${server}`);
     return isIn ? GIVEN : REFUSED;
   };
@@ -23,7 +23,7 @@ function room({ leaves }: { readonly leaves: () => number }) {
   const people = {
     partnerName: "b.test",
     targetName: "a.test",
-    server: { makeJoin: async () => GIVEN, event: ask, backfill: ask },
+    server: { makeJoin: async () => GIVEN, history: ask },
     partner: undefined,
     other: {
       userId: "@bea:b.test",
