@@ -153,6 +153,9 @@ const TOKENS = {
   scopes: required("string", "map"),
 };
 
+/** Of the flows that OAuth 2.1 no longer has: nothing in them is required. */
+const DEPRECATED_FLOW = { refreshUrl: implicit("string"), scopes: implicit("string", "map") };
+
 export const MESSAGES: Readonly<Record<string, Message>> = {
   AgentCard: message({
     name: required("string"),
@@ -246,15 +249,7 @@ export const MESSAGES: Readonly<Record<string, Message>> = {
     pkceRequired: implicit("bool"),
   }),
   ClientCredentialsOAuthFlow: message(TOKENS),
-  ImplicitOAuthFlow: message({
-    authorizationUrl: implicit("string"),
-    refreshUrl: implicit("string"),
-    scopes: implicit("string", "map"),
-  }),
-  PasswordOAuthFlow: message({
-    tokenUrl: implicit("string"),
-    refreshUrl: implicit("string"),
-    scopes: implicit("string", "map"),
-  }),
+  ImplicitOAuthFlow: message({ authorizationUrl: implicit("string"), ...DEPRECATED_FLOW }),
+  PasswordOAuthFlow: message({ tokenUrl: implicit("string"), ...DEPRECATED_FLOW }),
   DeviceCodeOAuthFlow: message({ deviceAuthorizationUrl: required("string"), ...TOKENS }),
 };

@@ -5,20 +5,13 @@ import { parseStrictJson } from "../domain/strict-json.ts";
 import { checkCard } from "./card-fields.ts";
 import { CARD_BYTES_MAX, problemOf } from "./reject-reasons.ts";
 
-export interface LintFinding {
-  /** A JSON pointer into the card, or `offset N` in its text. */
-  readonly at: string;
-  readonly rule: string;
-  readonly message: string;
-}
-
-/** Notes what is to be repaired at a place in the card. */
+/** Notes what is to be repaired. @param at a JSON pointer into the card, or `offset N` in its text */
 type Add = (at: string, rule: string, message: string) => void;
 
 const WEB_BINDINGS: ReadonlySet<Json> = new Set(["JSONRPC", "HTTP+JSON"]);
 
 /** Everything to be repaired in a card before it is signed and published; empty when it is fine. */
-export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
+export function lintCard(bytes: Uint8Array) {
   let card: Json;
   try {
     card = parseStrictJson(bytes, CARD_BYTES_MAX);
@@ -27,7 +20,7 @@ export function lintCard(bytes: Uint8Array): readonly LintFinding[] {
     return [{ at, rule: reason, message: "it is not strict JSON; nothing else was checked" }];
   }
   const { payload, problems } = checkCard(card);
-  const findings: LintFinding[] = [];
+  const findings: { at: string; rule: string; message: string }[] = [];
   const add: Add = (at, rule, message) => findings.push({ at, rule, message });
   for (const { reason, at } of problems) {
     add(at, reason, "A2A 1.0 does not allow it here; every verifier should reject the card");

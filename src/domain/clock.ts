@@ -16,10 +16,7 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   sleep: (delayMs, signal) =>
     new Promise((resolve, reject) => {
-      if (signal?.aborted) {
-        reject(signal.reason);
-        return;
-      }
+      if (signal?.aborted) return reject(signal.reason);
       const onAbort = () => {
         clearTimeout(timer);
         reject(signal?.reason);

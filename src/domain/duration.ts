@@ -11,8 +11,7 @@ export function parseDurationMs(text: string): number | undefined {
 }
 
 /** A configuration value: written as a duration, at least `min`, and read as milliseconds. */
-export function durationMs(defaultText: string, bounds: { readonly min?: string } = {}) {
-  const { min = "0ms" } = bounds;
+export function durationMs(defaultText: string, { min = "0ms" }: { readonly min?: string } = {}) {
   const minMs = parseDurationMs(min);
   if (minMs === undefined) throw new TypeError(`not a duration: ${min}`);
   const written = z

@@ -2,29 +2,13 @@
 // published and who may invoke it. Invariants: every public path has one owner across both files; who may call never decides
 // over the listener, so that a caller can go without emptying a bucket or losing the issuer's key set.
 import { isDeepStrictEqual } from "node:util";
-import type {
-  InvocationFile,
-  InvokedAgent,
-  PublicationFile,
-  PublishedCard,
-} from "../rendered-files/gateway-files.ts";
+import type { InvocationFile, PublicationFile } from "../rendered-files/gateway-files.ts";
 import { ConfigError, yamlLineOf } from "../runtime/load-yaml.ts";
-
-export interface AgentAccess {
-  readonly name: string;
-  /** Absent: its card path answers 404. */
-  readonly card?: PublishedCard;
-  /** Absent, or without clients: its invocation path answers 404. */
-  readonly invocation?: InvokedAgent;
-}
 
 export type Quotas = InvocationFile["quotas"];
 
-export interface AccessRules {
-  /** Sorted by name. */
-  readonly agents: readonly AgentAccess[];
-  readonly quotas: Quotas;
-}
+/** The agents, sorted by name. Without a card its path answers 404; so does the other one without an invocation's clients. */
+export type AccessRules = ReturnType<typeof mergeAccessRules>;
 
 /** A parsed file with its text, for the line in an error. */
 export interface ParsedFile<T> {
@@ -37,7 +21,7 @@ export interface ParsedFile<T> {
 export function mergeAccessRules(
   publication: ParsedFile<PublicationFile>,
   invocation: ParsedFile<InvocationFile>,
-): AccessRules {
+) {
   refuseSharedPaths(publication, invocation);
   const cards = new Map(Object.entries(publication.value.cards));
   const invocations = new Map(Object.entries(invocation.value.agents));

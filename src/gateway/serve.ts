@@ -13,18 +13,13 @@ import { endLeftover, endOf, requireSetpriv, startEnvoy } from "./envoy-process.
 import { BOOTSTRAP_FILE } from "./render/render.ts";
 import { followFiles, loadSources, type RefusedFile, type Sources } from "./source-files.ts";
 
-interface ServeOptions {
+/** Runs until `stop` aborts or Envoy ends; returns the exit code, 0 after `stop`. @throws ConfigError, DrawbridgeError */
+export async function serve(options: {
   readonly configFile: string;
   readonly clock: Clock;
   readonly log: Logger;
   readonly stop: AbortSignal;
-}
-
-/**
- * Runs until `stop` aborts or Envoy ends; returns the exit code, 0 after `stop`.
- * @throws ConfigError, DrawbridgeError when the gateway cannot start
- */
-export async function serve(options: ServeOptions): Promise<number> {
+}): Promise<number> {
   const { clock, log } = options;
   const sources = loadSources(options.configFile);
   const config = sources.gateway.value;

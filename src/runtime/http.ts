@@ -90,11 +90,8 @@ export function retryAfterMs(headers: string | string[] | undefined, now: number
 }
 
 /** Resolves when the server listens. @throws what the system answers, such as that the port is taken */
-export async function listening(
-  server: Server,
-  { host, port }: { readonly host: string; readonly port: number },
-): Promise<void> {
-  server.listen(port, host);
+export async function listening(server: Server, at: { host: string; port: number }): Promise<void> {
+  server.listen(at.port, at.host);
   await once(server, "listening");
 }
 

@@ -43,7 +43,6 @@ const BACKOFF = { firstMs: 60_000, maxMs: 6 * 3_600_000 };
 /** An icon within the card itself (RFC 2397). */
 const DATA_URL = /^data:image\/(?:png|jpeg|webp|gif);base64,([A-Za-z0-9+/]+={0,2})$/;
 
-/** Why a ghost has not got the icon of its card. */
 type Why = FetchFailure | "address_refused" | "not_an_image" | "homeserver";
 
 /** What was last done about a ghost, and when it is tried again after a failure. */
@@ -59,7 +58,6 @@ export function createAvatars(deps: AvatarDependencies) {
   const { agents, cards, ledger, homeserver, ghosts, isOn, isTurn, clock, log, onError } = deps;
   const tried = new Map<GhostMxid, Tried>();
 
-  /** Looks at each agent whose card is new or whose icon is to be tried again. */
   async function round(signal?: AbortSignal): Promise<void> {
     const { byGhost } = await agents.current();
     const due: (readonly [AgentTarget, AgentCard])[] = [];

@@ -103,9 +103,6 @@ function encrypt(content: Uint8Array, random: Random) {
   };
 }
 
-/** A file's bytes, `too_large`, or `damaged` where they are not what the sender encrypted. */
-export type DownloadedFile = Uint8Array | "too_large" | "damaged";
-
 export type DownloadFile = ReturnType<typeof createDownloader>;
 
 export function createDownloader(deps: Pick<UploaderDependencies, "homeserver" | "ghosts">) {
@@ -114,7 +111,7 @@ export function createDownloader(deps: Pick<UploaderDependencies, "homeserver" |
     { server, mediaId, encryption }: AttachmentReference,
     bytesMax: number,
     signal: AbortSignal,
-  ): Promise<Outcome<DownloadedFile>> => {
+  ): Promise<Outcome<Uint8Array | "too_large" | "damaged">> => {
     const download = (actor: GhostActor) => deps.homeserver.download(actor, server, mediaId, bytesMax);
     return mapValue(await deps.ghosts.acting(ghost, download, signal), (bytes) => {
       if (bytes === undefined) return "too_large";
@@ -123,7 +120,6 @@ export function createDownloader(deps: Pick<UploaderDependencies, "homeserver" |
   };
 }
 
-/** Undefined when the digest is not that of the bytes. */
 function decrypt(
   bytes: Uint8Array,
   { key, iv, sha256: digest }: NonNullable<AttachmentReference["encryption"]>,

@@ -22,14 +22,10 @@ export async function readPruned(body: Body, bounds: PruneBounds): Promise<strin
     length += chunk.length;
     thinner.add(chunk);
     const isOver = length > bounds.readBytesMax;
-    if (thinner.isFull || (isOver && bounds.what === "named_values")) {
-      body.destroy();
-      return undefined;
-    }
-    if (isOver && thinner.isInList) {
-      body.destroy();
-      return thinner.closed();
-    }
+    const isRefused = thinner.isFull || (isOver && bounds.what === "named_values");
+    if (!isRefused && !(isOver && thinner.isInList)) continue;
+    body.destroy();
+    return isRefused ? undefined : thinner.closed();
   }
   return thinner.text();
 }

@@ -15,19 +15,12 @@ export const PAYLOAD_KEY = "p";
 export const LIMIT_FILTER = "limiter";
 
 /** From the verified token. A request without one has no key; rbac has refused it before. */
-const BY_CALLER: readonly Json[] = [
-  {
-    actions: [
-      {
-        metadata: {
-          descriptor_key: "azp",
-          source: "DYNAMIC",
-          metadata_key: { key: JWT_FILTER, path: [{ key: PAYLOAD_KEY }, { key: "azp" }] },
-        },
-      },
-    ],
-  },
-];
+const CALLER = {
+  descriptor_key: "azp",
+  source: "DYNAMIC",
+  metadata_key: { key: JWT_FILTER, path: [{ key: PAYLOAD_KEY }, { key: "azp" }] },
+};
+const BY_CALLER: readonly Json[] = [{ actions: [{ metadata: CALLER }] }];
 
 function retryAfter(seconds: number): JsonObject {
   const header = { key: "retry-after", value: String(seconds) };
@@ -36,6 +29,10 @@ function retryAfter(seconds: number): JsonObject {
 
 function bucket(quota: Quota): JsonObject {
   return { max_tokens: quota.burst, tokens_per_fill: quota.perMinute, fill_interval: "60s" };
+}
+
+function sortedClients({ clients }: Quotas): [client: string, Quota][] {
+  return Object.entries(clients).sort(([one], [other]) => (one < other ? -1 : 1));
 }
 
 /** Seconds until a caller with the smallest quota has a token again; sent with every 429. */
@@ -57,12 +54,10 @@ function localLimiter(quotas: Quotas): JsonObject {
     rate_limits: BY_CALLER,
     response_headers_to_add: [retryAfter(retryAfterSeconds(quotas))],
     descriptors: [
-      ...Object.keys(quotas.clients)
-        .sort()
-        .map((client) => ({
-          entries: [{ key: "azp", value: client }],
-          token_bucket: bucket(quotas.clients[client] ?? quotas.default),
-        })),
+      ...sortedClients(quotas).map(([client, quota]) => ({
+        entries: [{ key: "azp", value: client }],
+        token_bucket: bucket(quota),
+      })),
       // Without a value: a bucket of its own for every other azp.
       { entries: [{ key: "azp" }], token_bucket: bucket(quotas.default) },
     ],
@@ -95,9 +90,7 @@ export function renderQuotaFile(domain: string, quotas: Quotas): string {
   return jsonText({
     domain,
     descriptors: [
-      ...Object.keys(quotas.clients)
-        .sort()
-        .map((client) => ({ key: "azp", value: client, ...limit(quotas.clients[client] ?? quotas.default) })),
+      ...sortedClients(quotas).map(([client, quota]) => ({ key: "azp", value: client, ...limit(quota) })),
       { key: "azp", ...limit(quotas.default) },
     ],
   });

@@ -96,7 +96,6 @@ function invocationRoutes(name: string, agent: InvokedAgent): JsonObject[] {
   return [jsonRpc, ...operations];
 }
 
-/** The one route configuration: agents in the order of their names, then the catch-all. */
 export function renderRoutes(intent: AccessRules): JsonObject {
   const routes = intent.agents.flatMap(({ name, card, invocation }) => [
     ...(card === undefined ? [] : [cardRoute(name, card)]),
