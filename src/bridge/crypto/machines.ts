@@ -1,8 +1,7 @@
-// The machines of all ghosts, spread over threads, and the claims of their stores. A thread that a panic ended is replaced,
-// and its machines are opened again. Invariants: a ghost has at most one machine; a call made while its machine is opened
-// again waits for that; an input that ends a thread again and again is skipped; no plaintext, ciphertext or key is ever in an
-// error or a log line; a store's key is random, made once, and sealed for its ghost's device; a store that is another
-// device's, or whose key no configured key unseals, is left unchanged; a key sealed by an older key is sealed anew.
+// The machines of all ghosts, spread over threads, and the claims of their stores; a thread that a panic ended is replaced.
+// Invariants: a ghost has at most one machine, and calls wait while it is opened again; an input that ends a thread again and
+// again is skipped; no plaintext, ciphertext or key is in an error or a log line; a store's random key is sealed for its
+// device, by the first configured key; a store of another device, or that no key unseals, is left unchanged.
 import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { Logger } from "pino";

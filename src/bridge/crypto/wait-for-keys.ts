@@ -1,8 +1,7 @@
 // The intake envelope worker: reads encrypted events whose keys came late, and ends the wait for those that never come.
-// Invariants: an event becomes delegations only by `ledger.envelopes.derive`, under the fence of the claim; the wait ends at
-// its deadline, after a last attempt; time in which the homeserver did not answer is added, once; a question that waited is
-// derived with the text of its latest edit that can be read, and an edit waits until its question has ended its wait; while
-// `encryption.mode` is not `on`, nothing is read, and what waits expires at its deadline.
+// Invariants: an event becomes delegations only under the fence of its claim; the wait ends at its deadline, after a last
+// attempt; time in which the homeserver did not answer is added, once; a question is derived with its latest edit that can be
+// read, and an edit waits until its question's wait has ended; while `encryption.mode` is not `on`, nothing is read.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
