@@ -171,12 +171,7 @@ function renderEntry(url: string, read: ReadCard, keyId: string, point: { x: str
   return stringify({ version: 1, agents: { [agentId]: entry } }, { lineWidth: 0 });
 }
 
-function renderFacts(
-  url: string,
-  read: ReadCard,
-  signatures: readonly Signature[],
-  verdict?: CardVerdict,
-): string {
+function renderFacts(url: string, read: ReadCard, signatures: readonly Signature[], verdict?: CardVerdict) {
   const { card } = read;
   const lines = [
     `card        ${url}`,

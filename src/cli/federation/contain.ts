@@ -13,13 +13,7 @@ import type { PlaneName } from "../../federation/plane-order.ts";
 import { isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
-import {
-  type CommandModule,
-  type DeploymentOptions,
-  defineCommand,
-  OPTION,
-  PARTNER,
-} from "../lib/command.ts";
+import { type DeploymentOptions, defineCommand, OPTION, PARTNER } from "../lib/command.ts";
 import {
   openForCommand,
   planeWords,
@@ -61,7 +55,7 @@ const WORDS = {
   },
 } as const;
 
-function containmentCommand(act: Act): CommandModule {
+function containmentCommand(act: Act) {
   return defineCommand({
     arguments: [PARTNER],
     options: [
@@ -170,10 +164,7 @@ const NOTHING: Readonly<Partial<Record<PlaneName, string>>> = {
   gateway: "no agent is offered to this partner",
 };
 
-export function stateOf(
-  act: Act,
-  { plane, done, verdict, outcome, reason, repairedAt }: PlaneResult,
-): string {
+export function stateOf(act: Act, { plane, done, verdict, outcome, reason, repairedAt }: PlaneResult) {
   if (verdict === "unmanaged") return "not managed here; whoever runs its part has to do it";
   if (verdict === "unknown") return `${WORDS[act].notDone} (nothing shows it: ${reason ?? "unknown"})`;
   if (verdict === "not_applicable")
@@ -193,12 +184,7 @@ function planeLines(act: Act, one: PlaneResult): readonly string[] {
   ];
 }
 
-function leftLines(
-  act: Act,
-  results: readonly PlaneResult[],
-  { partner }: ActResult,
-  config: string,
-): readonly string[] {
+function leftLines(act: Act, results: readonly PlaneResult[], { partner }: ActResult, config: string) {
   const left = results.filter((one) => !isSettled(one)).map(({ plane }) => planeWords(plane));
   const command = (verb: Act | "probe") =>
     `  drawbridge federation ${verb} ${shellWord(partner.name)} --config ${shellWord(config)}`;

@@ -22,10 +22,7 @@ import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type DeploymentOptions, fromConfigFile } from "./command.ts";
 import { renderTable, say, short } from "./output.ts";
 
-export async function openForCommand(
-  file: string,
-  reporter: Reporter = progressReporter,
-): Promise<Federation> {
+export async function openForCommand(file: string, reporter: Reporter = progressReporter) {
   const config = fromConfigFile(file, "federation", loadFederationConfig);
   const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
   return { ...federation, onWait: () => say("another change is being made; waiting") };

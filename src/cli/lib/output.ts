@@ -21,11 +21,7 @@ export function outputWritten(): Promise<void> {
 }
 
 /** Prints a command's answer: the value with `--json`, else its text, which ends with a line break. */
-export function print(
-  { json }: { readonly json?: boolean | undefined },
-  value: unknown,
-  text: () => string,
-): void {
+export function print({ json }: { readonly json?: boolean | undefined }, value: unknown, text: () => string) {
   if (json === true) printJson(value);
   else printText(text());
 }
@@ -132,10 +128,10 @@ export function renderError(error: unknown): string {
   return `error: ${text}\nhint: This is a defect of Drawbridge; please report it with the lines above.\n`;
 }
 
-/** @param build makes the program for the words after the program's name. */
-export async function runCommandLine(
-  build: (words: readonly string[]) => Command | Promise<Command>,
-): Promise<void> {
+/** Makes the program for the words after the program's name. */
+type Build = (words: readonly string[]) => Command | Promise<Command>;
+
+export async function runCommandLine(build: Build) {
   tolerateClosedOutput();
   const code = await runWords(build, process.argv.slice(2));
   if (code === undefined) return;
@@ -144,10 +140,7 @@ export async function runCommandLine(
 }
 
 /** @returns the exit code to end with at once; undefined when the command has set `process.exitCode` by itself */
-export async function runWords(
-  build: (words: readonly string[]) => Command | Promise<Command>,
-  words: readonly string[],
-): Promise<ExitCode | undefined> {
+export async function runWords(build: Build, words: readonly string[]): Promise<ExitCode | undefined> {
   try {
     await (await build(words)).parseAsync(words, { from: "user" });
     return undefined;

@@ -115,12 +115,7 @@ function withFlags(path: string, options: Options): PrivateRecordFile {
 }
 
 /** The run that this very record was opened for before, also if that was cut off before its ID was written. */
-function sameRun(
-  { state }: Federation,
-  id: string | undefined,
-  partner: string,
-  file: string,
-): Run | undefined {
+function sameRun({ state }: Federation, id: string | undefined, partner: string, file: string) {
   if (id === undefined) {
     const open = openRunWith(state, partner);
     return open?.private_record_file === file ? open : undefined;

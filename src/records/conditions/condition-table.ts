@@ -92,6 +92,7 @@ function ofAgents(name: string, ...requirements: readonly Requirement[]): Condit
 
 const OPTIONAL = { optional: true } as const;
 const WAIVABLE = { waivable: true } as const;
+const OPTIONAL_AND_WAIVABLE = { ...OPTIONAL, ...WAIVABLE };
 
 /** A card is public for everybody or for nobody: one that others consume stays, and its use is refused. */
 const STAYS = open("gateway", ["published_always", "consumed_by_others"], [200]);
@@ -151,10 +152,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     inEachRoom("enforcement_holds", ofRoom("room_enforcement", "homeserver", "closed")),
     inEachRoom("members_gone", checked(ofRoom("room_members", "homeserver", "closed"), "nobody_present")),
     {
-      ...atHomeserver(
-        "retained_servers_told",
-        need("rooms", retained("closed"), { ...OPTIONAL, ...WAIVABLE }),
-      ),
+      ...atHomeserver("retained_servers_told", need("rooms", retained("closed"), OPTIONAL_AND_WAIVABLE)),
       ...OPTIONAL,
     },
     {
@@ -245,7 +243,7 @@ export const DUTIES_CONDITIONS: readonly Condition[] = [
       need("any", DELETIONS),
       need("any", [seen("purge_media", "homeserver", ["kept_by_contract"]), ...ACCOUNTS], OPTIONAL),
       // Rows that no interface of the homeserver deletes: each is waived by name.
-      need("any", { probe: "rows_left", vantage: "operator", answers: [] }, { ...OPTIONAL, ...WAIVABLE }),
+      need("any", { probe: "rows_left", vantage: "operator", answers: [] }, OPTIONAL_AND_WAIVABLE),
     ),
     absence: { observation: seen("purge_waived", "private_record"), instead: true },
   },
@@ -352,12 +350,10 @@ const AGENT_CONDITIONS: Readonly<
   },
 };
 
+type Extent = "partner" | "agent";
+
 /** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
-export function conditionsOf(
-  plane: PlaneName,
-  direction: Direction,
-  extent: "partner" | "agent" = "partner",
-): readonly Condition[] {
+export function conditionsOf(plane: PlaneName, direction: Direction, extent: Extent = "partner") {
   if (extent === "agent") return AGENT_CONDITIONS[direction][plane] ?? [];
   return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
 }

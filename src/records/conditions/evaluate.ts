@@ -52,11 +52,7 @@ function counts(item: EvidenceItem, { partner, plane, from, until }: Circumstanc
   return item.at <= until && isFresh;
 }
 
-function evaluateOne(
-  condition: Condition,
-  items: readonly EvidenceItem[],
-  circumstances: Circumstances,
-): Evaluated | undefined {
+function evaluateOne(condition: Condition, items: readonly EvidenceItem[], circumstances: Circumstances) {
   const { name, parts, requirements, absence } = condition;
   const waived = new Set<string>();
   const found = (verdict: Verdict, evidence: Iterable<EvidenceItem>, lacks: readonly Lack[] = []) => {
@@ -136,10 +132,7 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
 }
 
 /** What the reconciler names as not reached; undefined unless it speaks of what is declared, and the stage lists it all. */
-function leftOpen(
-  items: readonly EvidenceItem[],
-  circumstances: Circumstances,
-): ReadonlySet<string> | undefined {
+function leftOpen(items: readonly EvidenceItem[], circumstances: Circumstances) {
   const { revision, render, outOfReach } = circumstances;
   const said = items.filter(({ probe, vantage }) => probe === "reconciled" && vantage === "operator");
   const named = new Set(said.flatMap(({ references }) => references));
@@ -238,11 +231,7 @@ function lackOf({ probe, vantage }: Observation, subject: string | null): Lack {
   return { probe, vantage, subject };
 }
 
-function lackIn(
-  anyOf: readonly Observation[],
-  subject: CoveredSubject,
-  about: readonly EvidenceItem[],
-): Lack {
+function lackIn(anyOf: readonly Observation[], subject: CoveredSubject, about: readonly EvidenceItem[]) {
   const { probe = "", vantage = "operator" } = anyOf[0] ?? {};
   const item = about.find((one) => anyOf.some((wanted) => wanted.probe === one.probe));
   return { probe, vantage, subject: typeof subject === "string" ? subject : null, item };

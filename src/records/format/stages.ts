@@ -42,10 +42,7 @@ export const STAGES_LEFT_ALONE: Readonly<Record<Kind, readonly StageName[]>> = {
   emergency: [],
 };
 
-export function counterpartyOf(
-  self: string,
-  removal: { readonly remover: string; readonly partner: string },
-): string {
+export function counterpartyOf(self: string, removal: Readonly<Record<"remover" | "partner", string>>) {
   return self === removal.remover ? removal.partner : removal.remover;
 }
 
@@ -54,9 +51,6 @@ export function positionOf(stage: StageName): number {
 }
 
 /** Every statement of a removal, in the order of a record: stage by stage, the remover's first. */
-export function statementOrder(
-  remover: string,
-  partner: string,
-): readonly { readonly organisation: string; readonly stage: StageName }[] {
+export function statementOrder(remover: string, partner: string) {
   return STAGE_NAMES.flatMap((stage) => [remover, partner].map((organisation) => ({ organisation, stage })));
 }

@@ -84,11 +84,7 @@ export function stagesIn(envelopes: readonly DsseEnvelope[]): ReadonlyMap<string
 }
 
 /** The DSSE envelope with what another copy of it is signed by, as long as that organisation has not signed yet. */
-export function mergeSignatures(
-  held: DsseEnvelope,
-  other: DsseEnvelope,
-  parties: readonly TrustedParty[],
-): DsseEnvelope {
+export function mergeSignatures(held: DsseEnvelope, other: DsseEnvelope, parties: readonly TrustedParty[]) {
   const ownerOf = (keyid: string) =>
     parties.find(({ keys }) => keys.some(({ keyId }) => keyId === keyid))?.organisation;
   return other.signatures.reduce(

@@ -83,11 +83,7 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
   return statement;
 }
 
-function stated<S extends z.ZodType>(
-  schema: S,
-  what: string,
-  body: Omit<Statement<unknown>, "_type">,
-): z.output<S> {
+function stated<S extends z.ZodType>(schema: S, what: string, body: Omit<Statement<unknown>, "_type">) {
   const parsed = schema.safeParse({ _type: STATEMENT_TYPE, ...body });
   if (parsed.success) return parsed.data;
   const detail = fieldOf(parsed.error);
@@ -145,12 +141,7 @@ export interface Kept {
  * The signed envelope of a statement of this organisation's own; `make` is called when nothing is kept yet. @throws
  * RecordRefused; DrawbridgeError `state_unreadable`; `program_failed` or `secret_unavailable`, which leave it unsigned
  */
-export async function signOnce(
-  kept: Kept,
-  make: () => AnyStatement,
-  removal: OwnRemoval,
-  signer: Signer,
-): Promise<DsseEnvelope> {
+export async function signOnce(kept: Kept, make: () => AnyStatement, removal: OwnRemoval, signer: Signer) {
   const draft = readKept(kept) ?? keep(kept, draftOf(make(), removal, signer));
   return draft.signatures.length > 0 ? draft : keep(kept, await addSignature(draft, signer));
 }

@@ -14,12 +14,7 @@ import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { createFile, PUBLIC } from "../../runtime/write-file.ts";
-import {
-  type DsseEnvelope,
-  type DsseSignature,
-  preAuthenticationEncoding,
-  withSignature,
-} from "../format/dsse-envelope.ts";
+import { type DsseEnvelope, preAuthenticationEncoding, withSignature } from "../format/dsse-envelope.ts";
 import { inOneForm, inOneFormFromAny, keyIdOf, type RecordKey } from "../format/ecdsa-p256.ts";
 
 export interface Signer {
@@ -122,11 +117,7 @@ export async function addSignature(envelope: DsseEnvelope, signer: Signer): Prom
 }
 
 /** The signature of a DSSE envelope, in the one form that records have. @throws DrawbridgeError as the signer does */
-export async function dsseSignature(
-  payloadType: string,
-  payload: Uint8Array,
-  signer: Signer,
-): Promise<DsseSignature> {
+export async function dsseSignature(payloadType: string, payload: Uint8Array, signer: Signer) {
   const sig = inOneForm(await signer.sign(preAuthenticationEncoding(payloadType, payload)));
   if (sig === undefined) {
     throw new DrawbridgeError("program_failed", "the signer returned no DER signature", {

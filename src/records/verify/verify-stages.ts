@@ -176,10 +176,7 @@ export function strayProblems(removal: Removal, { predicate }: Statement<Removal
 }
 
 /** What is missing, doubled, out of place or not chained. @param listed undefined for a statement that did not verify */
-export function sequenceProblems(
-  removal: Removal,
-  listed: readonly (StageStatement | undefined)[],
-): Problem[] {
+export function sequenceProblems(removal: Removal, listed: readonly (StageStatement | undefined)[]) {
   const problems: Problem[] = [];
   const byPlace = new Map<string, StageStatement>();
   for (const statement of listed) {
@@ -203,10 +200,7 @@ export function sequenceProblems(
 }
 
 /** No stage was closed before the other's stage before it, unless it says why: it was opened after both had signed that. */
-function turnProblems(
-  { remover, partner }: Removal,
-  byPlace: ReadonlyMap<string, StageStatement>,
-): Problem[] {
+function turnProblems({ remover, partner }: Removal, byPlace: ReadonlyMap<string, StageStatement>) {
   return STAGE_NAMES.flatMap((stage, index) => {
     const before = STAGE_NAMES[index - 1];
     if (before === undefined) return [];
