@@ -15,7 +15,6 @@ import {
   type ReadCard,
   readCard,
   readSignatureEntry,
-  type SignatureEntry,
   verifyCard,
 } from "../cards/verify.ts";
 import { systemClock } from "../domain/clock.ts";
@@ -140,8 +139,6 @@ export const keygenCommand = defineCommand({
   },
 });
 
-type Signature = Pick<SignatureEntry, "keyId" | "algorithm">;
-
 async function fetchBytes(url: string): Promise<Uint8Array> {
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
     throw new DrawbridgeError("usage", "not an http or https URL", { hint: "Give the card's full address." });
@@ -154,7 +151,7 @@ async function fetchBytes(url: string): Promise<Uint8Array> {
   });
 }
 
-function readSignatures(read: ReadCard): Signature[] {
+function readSignatures(read: ReadCard) {
   try {
     return read.signatures.map(readSignatureEntry).map(({ keyId, algorithm }) => ({ keyId, algorithm }));
   } catch {
@@ -171,7 +168,12 @@ function renderEntry(url: string, read: ReadCard, keyId: string, point: { x: str
   return stringify({ version: 1, agents: { [agentId]: entry } }, { lineWidth: 0 });
 }
 
-function renderFacts(url: string, read: ReadCard, signatures: readonly Signature[], verdict?: CardVerdict) {
+function renderFacts(
+  url: string,
+  read: ReadCard,
+  signatures: ReturnType<typeof readSignatures>,
+  verdict?: CardVerdict,
+) {
   const { card } = read;
   const lines = [
     `card        ${url}`,

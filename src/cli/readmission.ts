@@ -20,14 +20,7 @@ import { findPartner } from "../federation/registry/partner.ts";
 import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER, required } from "./lib/command.ts";
-import {
-  conditionText,
-  openForCommand,
-  outsideOf,
-  planeWords,
-  planText,
-  stepTable,
-} from "./lib/federation.ts";
+import { conditionText, openForCommand, outsideOf, planText, stepTable } from "./lib/federation.ts";
 import { ExitCode, print, say, short } from "./lib/output.ts";
 
 const ROOMS_OPTION = [
@@ -38,7 +31,7 @@ const ROOMS_OPTION = [
 
 async function openReadmission(options: DeploymentOptions): Promise<WorkflowContext> {
   const federation = await openForCommand(options.config);
-  const note = (text: string) => say(`  ${planeWords("rooms")}: ${text}`);
+  const note = (text: string) => federation.reporter.note("rooms", text);
   return {
     ...{ ...federation, say, rooms: readmissionRooms(federation.config, { ...federation, note }) },
     outside: outsideOf(federation, options.probeConfig),

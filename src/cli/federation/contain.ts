@@ -14,13 +14,7 @@ import { isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER } from "../lib/command.ts";
-import {
-  openForCommand,
-  planeWords,
-  planText,
-  progressReporter,
-  workflowReporter,
-} from "../lib/federation.ts";
+import { openForCommand, planeWords, planText, workflowReporter } from "../lib/federation.ts";
 import { ExitCode, print, printJson, printText, say, short } from "../lib/output.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
@@ -79,7 +73,7 @@ export async function performAndPrint(
   name: string,
   { config, apply, json }: DeploymentOptions & { readonly apply: boolean | undefined },
 ): Promise<ExitCode> {
-  const federation = await openForCommand(config, apply === true ? workflowReporter : progressReporter);
+  const federation = await openForCommand(config, apply === true ? workflowReporter : undefined);
   const { config: deployment } = federation;
   const result = await performAct(federation, act, name);
   const { serverName } = result.partner.partner;

@@ -139,12 +139,10 @@ export function startingOptions(by: string) {
 const REQUIRED_SERVER = { required: true, parse: parser("Matrix server name", parseServerName) } as const;
 const REQUIRED_URL = { required: true, parse: httpUrl } as const;
 
+type Program = "bridge" | "federation" | "gateway" | "issuer";
+
 /** What `load` makes of a configuration file. @throws DrawbridgeError `config_unreadable` when there is no such file */
-export function fromConfigFile<T>(
-  file: string,
-  kind: "bridge" | "federation" | "gateway" | "issuer",
-  load: (file: string) => T,
-): T {
+export function fromConfigFile<T>(file: string, kind: Program, load: (file: string) => T): T {
   if (existsSync(file)) return load(file);
   const [, what, { default: usual }] = OPTION[kind];
   throw new DrawbridgeError("config_unreadable", `there is no ${resolve(file)}`, {

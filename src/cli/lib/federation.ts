@@ -7,12 +7,7 @@ import { outsideProbe } from "../../federation/evidence/observe-from-outside.ts"
 import { PLANE_NUMBERS, type PlaneName, planeLabel } from "../../federation/plane-order.ts";
 import { probeFromInside } from "../../federation/probes/from-inside.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
-import {
-  type Federation,
-  openFederation,
-  type ReconcileEvent,
-  type Reporter,
-} from "../../federation/reconcile/context.ts";
+import { type Federation, openFederation, type Reporter } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
 import type { Plan, PlannedStep } from "../../federation/workflow/plan.ts";
 import type { StepStatus } from "../../federation/workflow/procedure.ts";
@@ -74,7 +69,7 @@ export const workflowReporter: Reporter = {
   },
 };
 
-function textOf(event: ReconcileEvent): string {
+function textOf(event: Parameters<Reporter["event"]>[0]): string {
   switch (event.event) {
     case "head_accepted":
       return `revision ${short(event.revision)} is accepted${event.order === null ? "" : `, in ${event.order} order`}`;

@@ -11,7 +11,6 @@ import {
   abort,
   type NextResult,
   next,
-  type RunEnd,
   runSteps,
   waive,
 } from "../../federation/offboarding/steps/run-until-blocked.ts";
@@ -347,7 +346,7 @@ Exit code 1: something that was signed for is open, or a statement does not hold
   },
 });
 
-const EXIT_BY_END: Readonly<Record<RunEnd, ExitCode>> = {
+const EXIT_BY_END = {
   completed: ExitCode.ok,
   paused: ExitCode.ok,
   blocked: ExitCode.incomplete,

@@ -123,11 +123,7 @@ export function refuseUnlessClean(what: string, problems: readonly Problem[]): v
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
 /** The text of a file for the other organisation. @throws RecordRefused when that one would refuse an envelope of it */
-export function exportExchange(
-  removal: OwnRemoval,
-  envelopes: readonly DsseEnvelope[],
-  evidence: readonly EvidenceItem[],
-): string {
+export function exportExchange(removal: OwnRemoval, { envelopes, evidence }: HeldStatements) {
   const { run, self: from } = removal;
   const problems = envelopes.flatMap((envelope, index) => {
     const opened = openFrom(from, removal, envelope);

@@ -2,14 +2,7 @@
 // Invariants: a private key is read when it signs and never kept; what a program returns is checked against the public
 // key; a signature is added to exactly the bytes that the first one is over, in the one form that records have.
 import { spawnSync } from "node:child_process";
-import {
-  createPrivateKey,
-  createPublicKey,
-  generateKeyPairSync,
-  type KeyObject,
-  sign,
-  verify,
-} from "node:crypto";
+import { createPrivateKey, createPublicKey, generateKeyPairSync, sign, verify } from "node:crypto";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -23,7 +16,7 @@ export interface Signer {
   sign(data: Uint8Array): Promise<Buffer>;
 }
 
-const COMMAND_TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 120_000;
 const SIGNATURE_BYTES_MAX = 72;
 
 /** Signs with a PKCS #8 PEM file. @throws DrawbridgeError `secret_unavailable` when it is no P-256 private key */
@@ -47,7 +40,7 @@ export function fileSigner(file: string): Signer {
   };
 }
 
-function readPrivateKey(file: string): KeyObject {
+function readPrivateKey(file: string) {
   try {
     const key = createPrivateKey({ key: readFileSync(file), format: "pem" });
     if (key.asymmetricKeyType === "ec" && key.asymmetricKeyDetails?.namedCurve === "prime256v1") return key;
@@ -67,14 +60,10 @@ function unusable(file: string): DrawbridgeError {
  * Signs with a program, run without a shell and killed after `timeoutMs`: it gets the bytes on standard input and writes
  * the signature to standard output, DER or r and s in 32 bytes each. Its standard error is the operator's.
  */
-export function commandSigner(
-  command: readonly string[],
-  publicKey: RecordKey,
-  timeoutMs = COMMAND_TIMEOUT_MS,
-): Signer {
+export function commandSigner(command: readonly string[], publicKey: RecordKey, timeoutMs = TIMEOUT_MS) {
   return {
     keyId: publicKey.keyId,
-    sign: async (data) => {
+    sign: async (data: Uint8Array) => {
       const signature = inOneFormFromAny(run(command, data, timeoutMs));
       if (signature === undefined) throw refused(command, "what it wrote is no ECDSA P-256 signature");
       if (!publicKey.verifies(data, signature)) {

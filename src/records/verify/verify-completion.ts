@@ -1,12 +1,6 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
 import { isDeepStrictEqual } from "node:util";
-import {
-  type EvidenceItem,
-  isOfPurge,
-  ownerAttested,
-  showsPurge,
-  TRIGGER_WORD,
-} from "../format/evidence-item.ts";
+import { isOfPurge, ownerAttested, showsPurge, TRIGGER_WORD } from "../format/evidence-item.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import {
   type CompletionPredicate,
@@ -193,12 +187,11 @@ function isDuties({ stage }: StagePredicate): boolean {
 function checkPurge({ partner, duties: { purge }, bound, items, isWhole, report }: Bound): void {
   if (!isWhole) return;
   const shown = evidenceOf(bound.filter(({ predicate }) => isDuties(predicate)));
-  const held: EvidenceItem[] = [];
+  const held = purge.evidence.flatMap((digest) => items.get(digest) ?? []);
   for (const digest of purge.evidence) {
     const item = items.get(digest);
     if (!shown.has(digest)) report("purge_not_shown", digest);
     else if (item !== undefined && !isOfPurge(item)) report("purge_of_another_kind", digest);
-    if (item !== undefined) held.push(item);
   }
   // A missing item is reported as missing. What the partner deleted of the remover's data is no purge here.
   const isAll = held.length === purge.evidence.length && held.length > 0 && held.every(isOfPurge);

@@ -13,13 +13,14 @@ import { type Problem, printable } from "./reasons.ts";
 /** A record is verified once per process: compiling its schemas would cost more than it saves. */
 export const PARSE_ONCE = { jitless: true } as const;
 
+type Trusted = readonly TrustedParty[];
 type DsseProblem = Pick<Problem, "reason" | "detail">;
 
 /** Verifies a DSSE envelope, of which nothing is presumed but that it was parsed as strict JSON. */
 export function verifyDsseEnvelope<S extends Statement<unknown>>(
   value: unknown,
   schema: z.ZodType<S>,
-  trusted: readonly TrustedParty[],
+  trusted: Trusted,
   rule: (statement: S) => SignatureRule,
 ) {
   const parsed = DsseEnvelope.safeParse(value, PARSE_ONCE);
@@ -48,11 +49,7 @@ function invalid(reason: DsseProblem["reason"], detail?: string) {
 }
 
 /** Verifies every signature of a DSSE envelope, whatever its payload is and whether or not it must be there. */
-export function verifySignatures(
-  envelope: DsseEnvelope,
-  payload: Uint8Array,
-  trusted: readonly TrustedParty[],
-) {
+export function verifySignatures(envelope: DsseEnvelope, payload: Uint8Array, trusted: Trusted) {
   const signed = preAuthenticationEncoding(envelope.payloadType, payload);
   const signers: Signature[] = [];
   const problems: DsseProblem[] = [];
@@ -74,11 +71,7 @@ export function verifySignatures(
   return { signers, problems };
 }
 
-function verifySignature(
-  signed: Uint8Array,
-  { keyid, sig }: DsseSignature,
-  trusted: readonly TrustedParty[],
-): Signature | "unknown_key" | "signature_malformed" | "signature_invalid" {
+function verifySignature(signed: Uint8Array, { keyid, sig }: DsseSignature, trusted: Trusted) {
   const owners = trusted.flatMap(({ organisation, keys }) =>
     keys.filter(({ keyId }) => keyId === keyid).map((key) => ({ organisation, key })),
   );

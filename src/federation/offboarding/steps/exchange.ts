@@ -44,7 +44,7 @@ export function exportStatements(context: OffboardingContext, named?: string) {
         hint: "Run drawbridge offboarding next, then drawbridge offboarding sign.",
       });
     }
-    return { run, text: exportExchange(removal, signed, evidence), statements: signed.length };
+    return { run, text: exportExchange(removal, { envelopes: signed, evidence }), statements: signed.length };
   });
 }
 

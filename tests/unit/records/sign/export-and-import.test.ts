@@ -82,7 +82,7 @@ async function answer(own: Party, held: HeldStatements, file: string) {
     envelopes.push(isOurs ? envelope : await countersign(envelope, seenBy(own), taken, own.signer));
   }
   const answered = { envelopes, evidence: taken.evidence };
-  return { held: answered, file: exportExchange(seenBy(own), envelopes, answered.evidence) };
+  return { held: answered, file: exportExchange(seenBy(own), { ...answered, envelopes }) };
 }
 
 /** Both organisations up to the last stage, each holding everything. */
@@ -92,7 +92,7 @@ async function walked(): Promise<{ a: HeldStatements; b: HeldStatements }> {
   for (const stage of STAGE_NAMES) {
     a = (await state(A, a, stage)).held;
     b = (await state(B, b, stage)).held;
-    const fromB = await answer(B, b, exportExchange(seenBy(A), a.envelopes, a.evidence));
+    const fromB = await answer(B, b, exportExchange(seenBy(A), a));
     const fromA = await answer(A, a, fromB.file);
     a = fromA.held;
     b = importExchange(bytes(fromA.file), seenBy(B), fromB.held).held;
@@ -145,7 +145,7 @@ describe("exchanging statements", () => {
     assert.equal(a.envelopes.length, 12);
     const stated = await signStatement(complete(a), A.signer);
     const withCompletion = { ...a, envelopes: [...a.envelopes, stated] };
-    const fromB = await answer(B, b, exportExchange(seenBy(A), withCompletion.envelopes, a.evidence));
+    const fromB = await answer(B, b, exportExchange(seenBy(A), { ...withCompletion, evidence: a.evidence }));
     const done = importExchange(bytes(fromB.file), seenBy(A), withCompletion);
     assert.deepEqual(done.added, { statements: 0, signatures: 1, evidence: 0 });
     const text = assembleRecord(done.held, { parties: PARTIES });
@@ -155,7 +155,7 @@ describe("exchanging statements", () => {
 
   it("importing a file again changes nothing [OFF-2]", async () => {
     const first = await state(A, NOTHING, "a2a_stop");
-    const file = exportExchange(seenBy(A), first.held.envelopes, first.held.evidence);
+    const file = exportExchange(seenBy(A), first.held);
     const once = importExchange(bytes(file), seenBy(B), NOTHING);
     assert.deepEqual(once.added, { statements: 1, signatures: 1, evidence: 7 });
     const again = importExchange(bytes(file), seenBy(B), once.held);
@@ -204,15 +204,11 @@ describe("exchanging statements", () => {
 
   it("a second statement about the same stage is refused, and the first one stays [OFF-2]", async () => {
     const { held } = await state(A, NOTHING, "a2a_stop");
-    const taken = importExchange(
-      bytes(exportExchange(seenBy(A), held.envelopes, held.evidence)),
-      seenBy(B),
-      NOTHING,
-    ).held;
+    const taken = importExchange(bytes(exportExchange(seenBy(A), held)), seenBy(B), NOTHING).held;
     const [statement] = stagesIn(held.envelopes).values();
     assert.ok(statement !== undefined);
     const other = { ...statement, predicate: { ...statement.predicate, attested: ["more"] } };
-    const file = exportExchange(seenBy(A), [await signStatement(other, A.signer)], held.evidence);
+    const file = exportExchange(seenBy(A), { ...held, envelopes: [await signStatement(other, A.signer)] });
     await refusedWith(() => importExchange(bytes(file), seenBy(B), taken), "statement_conflicts");
   });
 
@@ -244,13 +240,12 @@ describe("exchanging statements", () => {
     const byA = await addSignature({ ...mine.envelope, signatures: [] }, A.signer);
     await refusedWith(() => sign(byA, mine.held), "states_for_another");
     // And it is not taken in, unless this organisation has signed it as well and lost it.
-    const planted = exportExchange(seenBy(A), [byA], mine.held.evidence);
+    const planted = exportExchange(seenBy(A), { ...mine.held, envelopes: [byA] });
     await refusedWith(() => importExchange(bytes(planted), seenBy(B), NOTHING), "states_for_another");
-    const returned = exportExchange(
-      seenBy(A),
-      [await addSignature(mine.envelope, A.signer)],
-      mine.held.evidence,
-    );
+    const returned = exportExchange(seenBy(A), {
+      ...mine.held,
+      envelopes: [await addSignature(mine.envelope, A.signer)],
+    });
     assert.equal(importExchange(bytes(returned), seenBy(B), NOTHING).added.statements, 1);
   });
 
@@ -281,7 +276,7 @@ describe("exchanging statements", () => {
     const held = { ...a, envelopes: [...a.envelopes, completion] };
     const returned = async ({ signer }: Party) => {
       const signed = await addSignature(completion, signer);
-      const file = exportExchange({ ...seenBy(B), parties }, [signed], []);
+      const file = exportExchange({ ...seenBy(B), parties }, { envelopes: [signed], evidence: [] });
       return importExchange(bytes(file), { ...seenBy(A), parties }, held);
     };
     await refusedWith(() => returned(second), "key_not_attested");
@@ -358,9 +353,12 @@ describe("exchanging statements", () => {
 
   it("a statement is exported only when this organisation has signed it [OFF-2]", async () => {
     const { envelope, held } = await state(A, NOTHING, "a2a_stop");
-    await refusedWith(() => exportExchange(seenBy(B), [envelope], held.evidence), "signature_missing");
     await refusedWith(
-      () => exportExchange(seenBy(A), [{ ...envelope, payload: "e30=" }], held.evidence),
+      () => exportExchange(seenBy(B), { ...held, envelopes: [envelope] }),
+      "signature_missing",
+    );
+    await refusedWith(
+      () => exportExchange(seenBy(A), { ...held, envelopes: [{ ...envelope, payload: "e30=" }] }),
       "signature_invalid",
     );
   });
