@@ -146,20 +146,43 @@ export async function signOnce(kept: Kept, make: () => AnyStatement, removal: Ow
   return draft.signatures.length > 0 ? draft : keep(kept, await addSignature(draft, signer));
 }
 
-/** As `countersign`, once. @throws as that and `signOnce`; RecordRefused on a conflict */
+/**
+ * The other's envelope with this one's signature, made once, if it holds by what is held. @throws RecordRefused with every
+ * reason against it, and on a conflict; as `signOnce`
+ */
 export async function countersignOnce(
   kept: Kept,
   envelope: DsseEnvelope,
   removal: OwnRemoval,
   held: HeldStatements,
   signer: Signer,
-): Promise<DsseEnvelope> {
+) {
   const before = readKept(kept);
-  if (before === undefined) return keep(kept, await countersign(envelope, removal, held, signer));
-  if (before.payload === envelope.payload) return before;
-  throw new RecordRefused("another statement was countersigned in its place", [
-    { reason: "statement_conflicts", where: "envelope" },
-  ]);
+  if (before?.payload === envelope.payload) return before;
+  if (before !== undefined) {
+    throw new RecordRefused("another statement was countersigned in its place", [
+      { reason: "statement_conflicts", where: "envelope" },
+    ]);
+  }
+  const other = counterpartyOf(removal.self, removal);
+  const opened = openFrom(other, removal, envelope);
+  if (!opened.valid) {
+    const problems = opened.problems.map((problem) => ({ ...problem, where: "envelope" }));
+    throw new RecordRefused("this statement must not be signed", problems);
+  }
+  if (opened.signers.some(({ organisation }) => organisation === removal.self)) return keep(kept, envelope);
+  const { statement } = opened;
+  const where = placeOfStatement(statement);
+  const problems = strayProblems(removal, statement, where);
+  if (makerOf(statement) !== other) problems.push({ reason: "states_for_another", where });
+  if (isCompletion(statement)) {
+    const ordered = inOrder(removal, stagesIn(held.envelopes));
+    addProblems(problems, wholeProblems(statement, ordered, byDigest(held.evidence)));
+    const signers = [...opened.signers, { organisation: removal.self, keyId: signer.keyId }];
+    addProblems(problems, keyProblems(statement.predicate, signers));
+  } else addProblems(problems, stageToSign(statement, held));
+  refuseUnlessClean(`${where} must not be signed`, problems);
+  return keep(kept, await addSignature(envelope, signer));
 }
 
 function draftOf(statement: AnyStatement, removal: OwnRemoval, signer: Signer): DsseEnvelope {
@@ -191,36 +214,6 @@ function readKept({ read }: Kept): DsseEnvelope | undefined {
   throw new DrawbridgeError("state_unreadable", "the kept statement is not one that was written here", {
     hint: "Restore it from a backup. Without one, ask the other organisation for its copy: a second statement would contradict the first.",
   });
-}
-
-/** The other's envelope with this one's signature, if it holds by what is held. @throws RecordRefused with every reason */
-export async function countersign(
-  envelope: DsseEnvelope,
-  removal: OwnRemoval,
-  held: HeldStatements,
-  signer: Signer,
-): Promise<DsseEnvelope> {
-  const other = counterpartyOf(removal.self, removal);
-  const opened = openFrom(other, removal, envelope);
-  if (!opened.valid) {
-    const problems = opened.problems.map((problem) => ({ ...problem, where: "envelope" }));
-    throw new RecordRefused("this statement must not be signed", problems);
-  }
-  if (opened.signers.some(({ organisation }) => organisation === removal.self)) return envelope;
-  const { statement } = opened;
-  const where = placeOfStatement(statement);
-  const problems = strayProblems(removal, statement, where);
-  // Each organisation states its own part, and the other one countersigns it.
-  if (makerOf(statement) !== other) problems.push({ reason: "states_for_another", where });
-  if (isCompletion(statement)) {
-    const ordered = inOrder(removal, stagesIn(held.envelopes));
-    addProblems(problems, wholeProblems(statement, ordered, byDigest(held.evidence)));
-    // Of both: the one who has signed, and the one who is about to.
-    const signers = [...opened.signers, { organisation: removal.self, keyId: signer.keyId }];
-    addProblems(problems, keyProblems(statement.predicate, signers));
-  } else addProblems(problems, stageToSign(statement, held));
-  refuseUnlessClean(`${where} must not be signed`, problems);
-  return addSignature(envelope, signer);
 }
 
 function stageToSign(statement: StageStatement, held: HeldStatements): Problem[] {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { type EvidenceItem, evidenceItem, isOfPurge } from "../../../../src/records/format/evidence-item.ts";
 import { fileText } from "../../../../src/records/format/record-file.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
@@ -18,10 +19,10 @@ import {
 } from "../../../../src/records/sign/held-statements.ts";
 import {
   completionStatement,
-  countersign,
+  countersignOnce,
   stageStatement,
 } from "../../../../src/records/sign/sign-statements.ts";
-import { addSignature } from "../../../../src/records/sign/signer.ts";
+import { addSignature, type Signer } from "../../../../src/records/sign/signer.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import { placeOf } from "../../../../src/records/verify/verify-stages.ts";
@@ -83,6 +84,11 @@ async function answer(own: Party, held: HeldStatements, file: string) {
   }
   const answered = { envelopes, evidence: taken.evidence };
   return { held: answered, file: exportExchange(seenBy(own), { ...answered, envelopes }) };
+}
+
+/** As where nothing was countersigned before. */
+function countersign(...of: [DsseEnvelope, OwnRemoval, HeldStatements, Signer]) {
+  return countersignOnce({ read: () => undefined, write: () => undefined }, ...of);
 }
 
 /** Both organisations up to the last stage, each holding everything. */
