@@ -66,11 +66,7 @@ export function yamlLineOf(text: string, path: readonly PropertyKey[]): number {
 }
 
 /** Parses YAML text against a schema. @throws ConfigError listing every problem with its line. */
-export function parseYaml<Schema extends z.ZodType>(
-  schema: Schema,
-  text: string,
-  file: string,
-): z.output<Schema> {
+export function parseYaml<Schema extends z.ZodType>(schema: Schema, text: string, file: string) {
   const lineCounter = new LineCounter();
   const document = parseText(text, file, lineCounter);
   // A file is read once: compiling its schema would cost more than it saves.
@@ -98,10 +94,7 @@ export function loadYaml<Schema extends z.ZodType>(schema: Schema, file: string)
 export type InFolder<Config> = Config & { readonly directory: string };
 
 /** As `loadYaml`. */
-export function loadConfig<Schema extends z.ZodType<object>>(
-  schema: Schema,
-  file: string,
-): InFolder<z.output<Schema>> {
+export function loadConfig<Schema extends z.ZodType<object>>(schema: Schema, file: string) {
   const path = resolve(file);
   return { ...loadYaml(schema, path), directory: dirname(path) };
 }

@@ -6,8 +6,8 @@ import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
-import type { GhostActor, HomeserverHttp } from "./http.ts";
-import { createKeysClaim, type createKeysQuery, readableKeys } from "./keys-query.ts";
+import type { GhostActor, HomeserverHttp, HomeserverOptions } from "./http.ts";
+import { createKeysClaim, createKeysQuery, readableKeys } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -78,9 +78,9 @@ export class DeviceApi {
   readonly #keysClaim = createKeysClaim();
   #questions = 0;
 
-  constructor(http: HomeserverHttp, keysQuery: ReturnType<typeof createKeysQuery>) {
+  constructor(http: HomeserverHttp, { clock, onKeysTooLarge }: HomeserverOptions) {
     this.#http = http;
-    this.#keysQuery = keysQuery;
+    this.#keysQuery = createKeysQuery(clock, onKeysTooLarge);
   }
 
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {

@@ -16,7 +16,6 @@ import {
 import type { UnknownObject } from "../../domain/json.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
-import { createKeysQuery } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -59,7 +58,7 @@ export class Homeserver {
 
   constructor(options: HomeserverOptions) {
     this.#http = new HomeserverHttp(options);
-    this.devices = new DeviceApi(this.#http, createKeysQuery(options.clock, options.onKeysTooLarge));
+    this.devices = new DeviceApi(this.#http, options);
   }
 
   close(): Promise<void> {

@@ -142,10 +142,7 @@ export class HomeserverHttp {
   }
 }
 
-function outcomeOf<Schema extends z.ZodType>(
-  call: ApiCall<Schema>,
-  answer: unknown,
-): Outcome<z.output<Schema>> {
+function outcomeOf<Schema extends z.ZodType>(call: ApiCall<Schema>, answer: unknown) {
   const parsed = (call.schema ?? NO_VALUE).safeParse(answer);
   return parsed.success ? ok(parsed.data as z.output<Schema>) : retry("malformed");
 }

@@ -25,7 +25,7 @@ export async function readPruned(body: Body, bounds: PruneBounds): Promise<strin
     const isRefused = thinner.isFull || (isOver && bounds.what === "named_values");
     if (!isRefused && !(isOver && thinner.isInList)) continue;
     body.destroy();
-    return isRefused ? undefined : thinner.closed();
+    return isRefused ? undefined : thinner.text(CUT);
   }
   return thinner.text();
 }
@@ -107,13 +107,9 @@ class Thinner {
     else this.#collect(rest);
   }
 
-  text(): string {
-    return Buffer.concat(this.#kept).toString("utf8");
-  }
-
-  /** What was kept, ended inside such a list. */
-  closed(): string {
-    return Buffer.concat([...this.#kept, CUT]).toString("utf8");
+  /** What was kept. @param end ends it inside such a list */
+  text(end = Buffer.alloc(0)): string {
+    return Buffer.concat([...this.#kept, end]).toString("utf8");
   }
 
   #keep(bytes: Uint8Array): void {

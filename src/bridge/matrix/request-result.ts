@@ -4,20 +4,23 @@
 import { z } from "zod";
 import { retryAfterMs } from "../../runtime/http.ts";
 
-export type RetryCause =
-  | "rate_limited"
-  | "server_error"
-  | "network"
-  | "timeout"
+/** The least wait that makes sense for a cause. */
+const LEAST_WAIT_MS = {
+  rate_limited: 1_000,
+  server_error: 1_000,
+  network: 1_000,
+  timeout: 1_000,
   /** No answer of the API: a proxy's page, a wrong URL. */
-  | "malformed"
-  | "too_large"
-  | "unauthorized"
-  | "ghost_refused"
+  malformed: 30_000,
+  too_large: 30_000,
+  unauthorized: 30_000,
+  ghost_refused: 60_000,
   /** The ghost's machine is not available now, or its device is stopped. */
-  | "device_unavailable"
-  | "device_elsewhere"
-  | "stopped";
+  device_unavailable: 1_000,
+  device_elsewhere: 250,
+  stopped: 0,
+};
+export type RetryCause = keyof typeof LEAST_WAIT_MS;
 
 export interface Retry {
   readonly kind: "retry";
@@ -59,20 +62,6 @@ export function unlessRefused<T>(outcome: Outcome<T>, errcode: string): Outcome<
 }
 
 export const RETRY_AFTER_MS_MAX = 5 * 60_000;
-
-const LEAST_WAIT_MS: Readonly<Record<RetryCause, number>> = {
-  rate_limited: 1_000,
-  server_error: 1_000,
-  network: 1_000,
-  timeout: 1_000,
-  malformed: 30_000,
-  too_large: 30_000,
-  unauthorized: 30_000,
-  ghost_refused: 60_000,
-  device_unavailable: 1_000,
-  device_elsewhere: 250,
-  stopped: 0,
-};
 
 const ErrorBody = z.object({
   errcode: z.string().regex(/^[A-Za-z0-9._-]{1,100}$/),

@@ -3,8 +3,7 @@
 // the timeline after the question is searched for it first, and where that cannot be read the event is given up; for an
 // encrypted room it is encrypted at each try; it is marked as automated, inside the ciphertext and outside.
 import type { Clock } from "../../domain/clock.ts";
-import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
-import type { UnknownObject } from "../../domain/json.ts";
+import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import { TRANSACTION_KEY } from "../ledger/transaction-ids.ts";
@@ -24,17 +23,11 @@ export type SendResult =
   | { readonly kind: "retry"; readonly afterMs: number }
   | { readonly kind: "refused"; readonly reason: "room_unreachable" | "reply_refused" };
 
-export interface OutgoingEvent {
-  readonly roomId: RoomId;
-  readonly ghost: GhostMxid;
-  readonly eventType: string;
-  readonly content: UnknownObject;
+export interface OutgoingEvent extends Omit<PendingSend, "sendId" | "purpose" | "ordinal" | "sourceEventId"> {
   /** Whether all devices of the room may read it, also those whose questions are refused. */
   readonly forAllDevices?: boolean;
-  readonly transactionId: TransactionId;
   /** The event it answers, behind which an earlier send is searched. */
   readonly sourceEventId: EventId | undefined;
-  readonly firstAttemptedAt: number | undefined;
   /** Rejects when the right to send was lost. Resolves to the ID of an event that was sent. */
   readonly recordAttempt: (now: number) => Promise<EventId | undefined>;
 }
