@@ -65,14 +65,17 @@ function entryOf(
   defaultServers: readonly string[],
   admitted: ReadonlySet<string>,
 ): Plain {
-  const { allowedOrigins, allowedServers, allowedSenders, pollInterval, ...rest } = entry;
+  const { cardUrl, allowedOrigins, cardIdentity, allowedServers, allowedSenders, pollInterval, ...rest } =
+    entry;
   return {
-    ...rest,
+    cardUrl,
     allowedOrigins: allowedOrigins.length === 0 ? undefined : allowedOrigins,
+    cardIdentity,
     allowedServers: allowedServers?.filter((server) => admitted.has(server)) ?? defaultServers,
     allowedSenders:
       allowedSenders?.filter((sender) => admitted.has(serverOfSender(sender))) ??
       defaultServers.map((server) => `*:${server}`),
+    ...rest,
     pollInterval: pollInterval % 1_000 === 0 ? `${pollInterval / 1_000}s` : `${pollInterval}ms`,
   };
 }
