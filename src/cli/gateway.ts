@@ -14,12 +14,11 @@ of them is validated and taken up live; a file that cannot be used leaves the la
 is in force stands in the state file. Standard output is a log, one JSON object a line; the line with
 "event":"ready" says that the gateway serves.`,
   async run(_, options) {
-    const exitCode = await serve({
+    return (await serve({
       configFile: fromConfigFile(options.config, "gateway", resolve),
       clock: systemClock,
       log: serviceLog("gateway"),
       stop: stopSignal(),
-    });
-    return exitCode as ExitCode;
+    })) as ExitCode;
   },
 });

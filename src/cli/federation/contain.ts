@@ -116,8 +116,7 @@ async function applySteps(
   return results;
 }
 
-function reportAct(result: ActResult, repository: string): void {
-  const { act, partner, record, recordPath, revision, setAside } = result;
+function reportAct({ act, partner, record, recordPath, revision, setAside }: ActResult, repository: string) {
   const who = `${partner.partner.serverName} (${partner.name})`;
   if (record === undefined) {
     say(`${who} is ${WORDS[act].already}.`);

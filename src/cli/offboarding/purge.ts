@@ -1,5 +1,4 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
-
 import { shellWord } from "../../domain/printable.ts";
 import { dryRun, runPurge } from "../../federation/offboarding/duties/purge.ts";
 import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidence.ts";

@@ -88,7 +88,6 @@ export type CoveredSubject = string | null | typeof ANY;
 
 type SubjectsOf = (circumstances: Circumstances, items: readonly EvidenceItem[]) => Iterable<CoveredSubject>;
 
-/** What a requirement has to be shown for. */
 export const SUBJECTS = {
   none: () => [null],
   any: () => [ANY],
@@ -105,8 +104,6 @@ export const SUBJECTS = {
 } satisfies Readonly<Record<string, SubjectsOf>>;
 export type Subjects = keyof typeof SUBJECTS;
 
-type CheckOf = (item: EvidenceItem, circumstances: Circumstances) => boolean;
-
 export const CHECKS = {
   names_revision: ({ references }, { revision, render }) =>
     revision !== null && render !== null && references.includes(revision) && references.includes(render),
@@ -120,5 +117,5 @@ export const CHECKS = {
     const pinned = fingerprints?.get(subject ?? "");
     return pinned !== undefined && references.includes(pinned);
   },
-} satisfies Readonly<Record<string, CheckOf>>;
+} satisfies Readonly<Record<string, (item: EvidenceItem, circumstances: Circumstances) => boolean>>;
 export type Check = keyof typeof CHECKS;

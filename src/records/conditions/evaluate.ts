@@ -7,7 +7,6 @@ import { counterpartyOf, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } fro
 import type { StagePredicate } from "../format/statements.ts";
 import {
   ANY,
-  type Answer,
   CHECKS,
   type Circumstances,
   type Condition,
@@ -213,17 +212,14 @@ export function shows(
   return (
     item.probe === probe &&
     item.vantage === vantage &&
-    answers.some((answer) => isAnswer(item, answer)) &&
+    answers.some(
+      ({ verdict, layers, statuses, reasons }) =>
+        item.verdict === verdict &&
+        layers.includes(item.layer) &&
+        statuses.includes(item.status) &&
+        (reasons === undefined || reasons.includes(item.reason)),
+    ) &&
     checks.every((check) => CHECKS[check](item, circumstances))
-  );
-}
-
-function isAnswer(item: EvidenceItem, { verdict, layers, statuses, reasons }: Answer): boolean {
-  return (
-    item.verdict === verdict &&
-    layers.includes(item.layer) &&
-    statuses.includes(item.status) &&
-    (reasons === undefined || reasons.includes(item.reason))
   );
 }
 

@@ -58,9 +58,9 @@ import {
 } from "./held-statements.ts";
 import { addSignature, type Signer } from "./signer.ts";
 
-interface StageInput extends Omit<StagePredicate, "schema" | "position" | "previous"> {
-  readonly previous: StageStatement | null;
-}
+type StageInput = Omit<StagePredicate, "schema" | "position" | "previous"> & {
+  previous: StageStatement | null;
+};
 
 /** States a stage. @throws RecordRefused (`record_refused`) with every reason why the statement would not hold */
 export function stageStatement({ previous, ...input }: StageInput, evidence: Evidence): StageStatement {

@@ -3,18 +3,11 @@
 
 type Part = 1 | 2 | 3 | 4 | 5 | 6;
 
-export interface Reason {
-  readonly sentence: string;
-  readonly hint: string;
-  readonly isMissing: boolean;
-  readonly part: Part | undefined;
-}
-
-function wrong(sentence: string, hint: string, part?: Part): Reason {
+function wrong(sentence: string, hint: string, part?: Part) {
   return { sentence, hint, isMissing: false, part };
 }
 
-function missing(sentence: string, hint: string, part?: Part): Reason {
+function missing(sentence: string, hint: string, part?: Part) {
   return { sentence, hint, isMissing: true, part };
 }
 
@@ -179,7 +172,7 @@ export const REASONS = {
     "another statement about the same is held already; an organisation states a thing once",
     "Ask the other organisation why there are two, and keep both files.",
   ),
-} satisfies Readonly<Record<string, Reason>>;
+};
 
 export type ReasonCode = keyof typeof REASONS;
 

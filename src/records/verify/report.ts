@@ -41,8 +41,7 @@ interface Found {
 
 export type RecordReport = ReturnType<typeof reportOf>;
 
-export function reportOf(found: Found) {
-  const { digest, problems, completion, judged, items, signers, isRunExpected } = found;
+export function reportOf({ digest, problems, completion, judged, items, signers, isRunExpected }: Found) {
   const faulty = new Set(problems.map(({ where }) => where));
   const sound = judged.flatMap(({ predicate, conditions }) =>
     faulty.has(placeOf(predicate)) ? [] : [{ ...predicate, conditions }],
