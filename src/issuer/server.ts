@@ -1,6 +1,6 @@
 // The issuer's HTTP server: the token endpoint, the key set, discovery, and nothing else. Invariants: an allow-list stands
 // in front of the library; the log names a client only when it is declared, and never what a caller sent or a secret.
-import { createServer, type IncomingMessage } from "node:http";
+import { createServer } from "node:http";
 import { dirname, resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
 import Provider, { errors } from "oidc-provider";
@@ -65,11 +65,6 @@ const ALLOWED: ReadonlyMap<string, readonly string[]> = new Map([
   ["/.well-known/oauth-authorization-server", ["GET", "HEAD"]],
 ]);
 
-function isAllowed(request: IncomingMessage): boolean {
-  const path = (request.url ?? "").split("?", 1)[0] ?? "";
-  return ALLOWED.get(path)?.includes(request.method ?? "") ?? false;
-}
-
 /** @throws ConfigError, DrawbridgeError when its keys or clients cannot be read */
 export async function startIssuer(config: IssuerConfig, log: Logger, clock: Clock) {
   const keys = parseSigningKeys(readSecret(config.signingKeys, config.directory));
@@ -87,7 +82,8 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
 
   const handle = provider.callback();
   const server = createServer((request, response) => {
-    if (isAllowed(request)) return void handle(request, response);
+    const [path = ""] = (request.url ?? "").split("?", 1);
+    if (ALLOWED.get(path)?.includes(request.method ?? "")) return void handle(request, response);
     request.resume();
     response.writeHead(404).end();
   });

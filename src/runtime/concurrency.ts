@@ -1,7 +1,7 @@
 import type { Clock } from "../domain/clock.ts";
 
-/** Made once: a reason that `abort` makes by itself captures a stack each time. */
-const OVER = new Error("over");
+/** The reason of a wait that is ended early, made once: one that `abort` makes by itself captures a stack each time. */
+export const ENDED_EARLY = new Error("ended early");
 
 /** The result of the work, or undefined when it takes longer: then it goes on by itself, and its failure is nobody's. */
 export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>): Promise<T | undefined> {
@@ -10,7 +10,7 @@ export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>
   try {
     return await Promise.race([work, late]);
   } finally {
-    over.abort(OVER);
+    over.abort(ENDED_EARLY);
     work.catch(() => undefined);
   }
 }

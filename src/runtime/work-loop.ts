@@ -4,6 +4,7 @@
 import type { Clock } from "../domain/clock.ts";
 import { isLeaseLost } from "../domain/errors.ts";
 import { type Backoff, backoffMs } from "./backoff.ts";
+import { ENDED_EARLY } from "./concurrency.ts";
 
 export interface WorkLoopOptions {
   readonly clock: Clock;
@@ -17,9 +18,6 @@ export interface WorkLoopOptions {
 
 /** The longest wait after rounds that threw, one after another: about as long as work waits beyond a failover of the database. */
 const ERROR_WAIT_MS_MAX = 2_000;
-
-/** Made once: a reason that `abort` makes by itself captures a stack each time. */
-const WOKEN = new Error("woken");
 
 export class WorkLoop {
   readonly #options: WorkLoopOptions;
@@ -75,7 +73,7 @@ export class WorkLoop {
     if (this.#draining.signal.aborted || (this.#woken && !failed)) return;
     const waiting = new AbortController();
     this.#interrupt = () => {
-      if (!failed || this.#draining.signal.aborted) waiting.abort(WOKEN);
+      if (!failed || this.#draining.signal.aborted) waiting.abort(ENDED_EARLY);
     };
     await this.#options.clock.sleep(delayMs, waiting.signal).catch(() => undefined);
     this.#interrupt = undefined;

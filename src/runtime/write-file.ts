@@ -91,35 +91,30 @@ export function readIfPresent(file: string): string | undefined {
   }
 }
 
-function refused(path: string, cause: unknown): DrawbridgeError {
-  const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-  return new DrawbridgeError("usage", `cannot write ${path}: ${code}`, {
-    hint:
-      code === "EEXIST"
-        ? "Move it away first, or name another place: what is there is never overwritten."
-        : "Check the path and its rights.",
-    cause,
-  });
+/** @throws DrawbridgeError `usage` when the path cannot be written */
+function orRefused(path: string, write: () => void): void {
+  try {
+    write();
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    const isThere = "Move it away first, or name another place: what is there is never overwritten.";
+    const hint = code === "EEXIST" ? isThere : "Check the path and its rights.";
+    throw new DrawbridgeError("usage", `cannot write ${path}: ${code}`, { hint, cause });
+  }
 }
 
 /** Replaces a file that only this user may read. @throws DrawbridgeError `usage` when it cannot be written */
 export function replacePrivateFile(path: string, text: string): void {
-  try {
-    writeWhole(path, text, PRIVATE);
-  } catch (cause) {
-    throw refused(path, cause);
-  }
+  orRefused(path, () => writeWhole(path, text, PRIVATE));
 }
 
 /** Writes a file that is not there yet. @throws DrawbridgeError `usage` when it is there, or cannot be written */
 export function createFile(path: string, text: string, mode = PRIVATE): void {
-  try {
+  orRefused(path, () => {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
     // A link, unlike a rename, does not replace what is there.
     writeStaged(path, text, mode, linkSync);
-  } catch (cause) {
-    throw refused(path, cause);
-  }
+  });
 }
 
 /** @throws DrawbridgeError `usage` when a file or folder is there already */

@@ -15,7 +15,7 @@ import {
 } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { DeviceApi } from "./device-api.ts";
-import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "./http.ts";
+import { type GhostActor, HomeserverHttp, type HomeserverOptions, NO_VALUE } from "./http.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -41,7 +41,6 @@ const MarkerCopy = z.object({ database: z.string(), count: z.number() });
 const MARKER_MS_MAX = 2_000;
 
 const AnyObject = z.record(z.string(), z.unknown());
-const Nothing = z.unknown().transform(() => undefined);
 const TimelineEvent = z.object({
   event_id: parsedBy(parseEventId),
   sender: parsedBy(parseUserId),
@@ -220,7 +219,7 @@ export class Homeserver {
     const outcome = await this.#http.request("messages", "GET", ["rooms", roomId, "messages"], {
       query: { dir: "f", from, limit: "100", filter },
       as: actor,
-      schema: z.object({ chunk: z.array(z.union([TimelineEvent, Nothing])), end: z.string().optional() }),
+      schema: z.object({ chunk: z.array(z.union([TimelineEvent, NO_VALUE])), end: z.string().optional() }),
     });
     return mapValue(outcome, ({ chunk, end }) => ({
       events: chunk.filter((event) => event !== undefined),

@@ -11,7 +11,7 @@ import { type PruneBounds, readPruned } from "./read-pruned-json.ts";
 import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
-const NO_VALUE = z.unknown().transform(() => undefined);
+export const NO_VALUE = z.unknown().transform(() => undefined);
 
 export interface GhostActor {
   readonly ghost: GhostMxid;
