@@ -323,9 +323,7 @@ function withdrawn(probe: string, layer: string, ...reasons: readonly string[]):
   return ofAgent("agent_withdrawn", "homeserver", seen(probe, layer, reasons));
 }
 
-const AGENT_CONDITIONS: Readonly<
-  Record<Direction, Readonly<Partial<Record<PlaneName, readonly Condition[]>>>>
-> = {
+const AGENT_CONDITIONS: Record<Direction, Partial<Record<PlaneName, readonly Condition[]>>> = {
   open: {
     card: [
       inForce("open", ["homeserver"]),

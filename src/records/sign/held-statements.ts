@@ -186,6 +186,7 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
     places.set(place, known === undefined ? envelope : mergeSignatures(known, envelope, removal.parties));
   }
   const envelopes = [...places.values()];
+  const signaturesIn = (all: readonly DsseEnvelope[]) => all.flatMap(({ signatures }) => signatures).length;
   const needed = evidenceOf([...stagesIn(envelopes).values()]);
   if (opened === file.envelopes.length) add(surplusEvidence(offered.items.keys(), needed));
   refuseUnlessClean(REFUSED, problems);
@@ -193,7 +194,7 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
     held: { envelopes, evidence: [...items.values()] },
     added: {
       statements: envelopes.length - held.envelopes.length,
-      signatures: signaturesOf(envelopes) - signaturesOf(held.envelopes),
+      signatures: signaturesIn(envelopes) - signaturesIn(held.envelopes),
       evidence: items.size - held.evidence.length,
     },
   };
@@ -216,10 +217,6 @@ function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelo
       return statement === undefined ? [] : [[placeOfStatement(statement), envelope]];
     }),
   );
-}
-
-function signaturesOf(envelopes: readonly DsseEnvelope[]): number {
-  return envelopes.reduce((sum, { signatures }) => sum + signatures.length, 0);
 }
 
 /** The text of the record file. @throws RecordRefused (`record_refused`) with every reason why it would not verify */

@@ -90,11 +90,9 @@ function stated<S extends z.ZodType>(schema: S, what: string, body: Omit<Stateme
   throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
 }
 
-type CompletionInput = Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">;
-
 /** States the completion of all stages, in a record's order. @throws RecordRefused with every reason against it */
 export function completionStatement(
-  input: CompletionInput,
+  input: Omit<CompletionPredicate, "schema" | "revisions" | "stages" | "evidence">,
   stages: readonly StageStatement[],
   evidence: Evidence,
 ): CompletionStatement {
