@@ -153,6 +153,7 @@ const TOKENS = {
   scopes: required("string", "map"),
 };
 
+const DESCRIBED = { description: implicit("string") };
 /** Of the flows that OAuth 2.1 no longer has: nothing in them is required. */
 const DEPRECATED_FLOW = { refreshUrl: implicit("string"), scopes: implicit("string", "map") };
 
@@ -216,26 +217,19 @@ export const MESSAGES: Readonly<Record<string, Message>> = {
     openIdConnectSecurityScheme: explicit("OpenIdConnectSecurityScheme"),
     mtlsSecurityScheme: explicit("MutualTlsSecurityScheme"),
   }),
-  APIKeySecurityScheme: message({
-    description: implicit("string"),
-    location: required("string"),
-    name: required("string"),
-  }),
+  APIKeySecurityScheme: message({ ...DESCRIBED, location: required("string"), name: required("string") }),
   HTTPAuthSecurityScheme: message({
-    description: implicit("string"),
+    ...DESCRIBED,
     scheme: required("string"),
     bearerFormat: implicit("string"),
   }),
   OAuth2SecurityScheme: message({
-    description: implicit("string"),
+    ...DESCRIBED,
     flows: required("OAuthFlows"),
     oauth2MetadataUrl: implicit("string"),
   }),
-  OpenIdConnectSecurityScheme: message({
-    description: implicit("string"),
-    openIdConnectUrl: required("string"),
-  }),
-  MutualTlsSecurityScheme: message({ description: implicit("string") }),
+  OpenIdConnectSecurityScheme: message({ ...DESCRIBED, openIdConnectUrl: required("string") }),
+  MutualTlsSecurityScheme: message(DESCRIBED),
   OAuthFlows: oneof({
     authorizationCode: explicit("AuthorizationCodeOAuthFlow"),
     clientCredentials: explicit("ClientCredentialsOAuthFlow"),

@@ -7,7 +7,7 @@ import { z } from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { isObject, type JsonObject, membersOf, pointer } from "../domain/json.ts";
+import { isObject, membersOf, pointer } from "../domain/json.ts";
 import { parseStrictJson, strictJsonIn } from "../domain/strict-json.ts";
 import { type AgentCard, type CardSignature, checkCard } from "./card-fields.ts";
 import {
@@ -73,9 +73,11 @@ function decodeBase64url(text: string): Buffer | undefined {
 export function readSignatureEntry(entry: CardSignature, index: number) {
   const at = pointer("/signatures", index);
   const malformed = (member: string) => new CardFault("malformed_signature", pointer(at, member));
-  const header = readProtectedHeader(entry.protected);
-  const { alg: algorithm, kid } = header ?? {};
-  if (header === undefined || typeof algorithm !== "string") throw malformed("protected");
+  const encoded = decodeBase64url(entry.protected);
+  const header = encoded && strictJsonIn(encoded, CARD_BYTES_MAX);
+  if (!isObject(header)) throw malformed("protected");
+  const { alg: algorithm, kid } = header;
+  if (typeof algorithm !== "string") throw malformed("protected");
   if (entry.signature === "" || decodeBase64url(entry.signature) === undefined) throw malformed("signature");
   // RFC 7515, section 4: a parameter stands in one of the two headers.
   for (const name of Object.keys(entry.header ?? {})) {
@@ -96,12 +98,6 @@ function assertCheckable({ at, entry, header, algorithm }: SignatureEntry): void
   if (decodeBase64url(entry.signature)?.byteLength !== ES256_SIGNATURE_BYTES) {
     throw new CardFault("malformed_signature", pointer(at, "signature"));
   }
-}
-
-function readProtectedHeader(encoded: string): JsonObject | undefined {
-  const bytes = decodeBase64url(encoded);
-  const header = bytes && strictJsonIn(bytes, CARD_BYTES_MAX);
-  return isObject(header) ? header : undefined;
 }
 
 export async function isSignedBy(

@@ -143,11 +143,9 @@ export function renderCode(text: string): string {
   return `<pre><code>${escapeHtml(text)}</code></pre>`;
 }
 
-/** Between `@` and `room`, so that no client takes it for a mention of everybody (Unicode U+2060, word joiner). */
-const NO_MENTION = "@\u2060";
-
+/** A word joiner (U+2060) between `@` and `room`, so that no client takes it for a mention of everybody. */
 export function withoutRoomMention(text: string): string {
-  return text.replaceAll(/@(?=room\b)/gi, NO_MENTION);
+  return text.replaceAll(/@(?=room\b)/gi, "@\u2060");
 }
 
 /** A text of an agent on one line: nothing invisible is in it, nothing notifies a room, and what is too long is cut. */
