@@ -156,9 +156,10 @@ export async function pinAgent(context: Federation, parts: AgentParts, options: 
     ...{ act: "pin", agent, partner: consumer.serverName, cardUrl },
     ...{ old, fresh: identity, oldCards, served },
   });
-  if (proved.complete) remember({ old: null, old_card: null });
-  if (served.fetched && (await isSignedByPin(served.bytes, identity))) {
-    remember({ last_card: Buffer.from(served.bytes).toString("base64") });
-  }
+  const isSigned = served.fetched && (await isSignedByPin(served.bytes, identity));
+  remember({
+    ...(proved.complete && { old: null, old_card: null }),
+    ...(isSigned && { last_card: Buffer.from(served.bytes).toString("base64") }),
+  });
   return proved;
 }

@@ -345,6 +345,25 @@ describe("changing an agent's identity", () => {
     assert.deepEqual(await pin(third, "lighthouse-card-2"), [true, "met", "key_not_pinned"]);
   });
 
+  it("a proved pin forgets the old key and keeps the new key's card in one write [PRT-1]", async (t) => {
+    const { federation, parts, weather, serve, decide } = await identities(t);
+    const fresh = await cardKey("lighthouse-card-2");
+    serve(await cardBy(fresh));
+    decide({ accepted: true, fingerprint: fingerprintOf(fresh.identity) });
+    const { mock } = t.mock.method(federation.state, "write");
+    const options = { partner: "lighthouse", agent: WEATHER, identity: fresh.identity };
+    const shown = { replaces: "lighthouse-card-1", oldCard: await cardBy(weather) };
+    assert.ok((await pinAgent(federation, parts, { ...options, ...shown })).complete);
+    const written = mock.calls.flatMap(({ arguments: [name, value] }) => {
+      const { old, last_card } = value as { old: unknown; last_card: unknown };
+      return name.startsWith("agents/pin-") ? [[old === null, last_card === null]] : [];
+    });
+    assert.deepEqual(written.slice(-2), [
+      [false, true],
+      [true, false],
+    ]);
+  });
+
   it("a card that cannot be fetched proves nothing [PRT-1]", async (t) => {
     const { federation, parts, serveNothing } = await identities(t);
     serveNothing();
