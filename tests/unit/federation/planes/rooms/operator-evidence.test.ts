@@ -53,6 +53,18 @@ describe("roomsEvidence", () => {
     assert.deepEqual(await atRetained("@bob:b.test", ["a.test", "d.test"]), ["unknown"]);
   });
 
+  it("an ACL event whose ID cannot be escaped is unproven at a retained server, and nothing fails [PLN-2]", async () => {
+    const scene = session("@bob:a.test", ["a.test", "d.test"]);
+    const events = (await scene.operator.roomState("!room:b.test" as RoomId)) ?? [];
+    const state = events.map((event) => ({ ...event, event_id: "$\ud800" }));
+    const operator = {
+      ...scene.operator,
+      roomState: async () => state,
+    } as unknown as RoomsSession["operator"];
+    const found = await roomsEvidence({ ...scene, operator }, PARTNER);
+    assert.equal(found.find(({ probe }) => probe === "room_acl_at_retained")?.verdict, "unknown");
+  });
+
   it("a room that a removal has to cover, and out of which the partner has put our users, is reported as left [OFF-2] [PLN-2]", async () => {
     const scene = session("@bob:b.test", ["a.test", "b.test"]);
     const found = async (state: readonly unknown[] | undefined, ...covering: string[]) => {
