@@ -49,11 +49,12 @@ export function createKeyCatchup(deps: KeyCatchupDependencies) {
   function run(signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
     running ??= serial.run(async () => {
       running = undefined;
-      dueAt = clock.now() + EVERY_MS;
+      dueAt = Number.POSITIVE_INFINITY;
       const outcome = await readAll(signal).catch(() => retry("device_unavailable"));
       const isStopped = outcome.kind === "retry" && outcome.cause === "stopped";
       if (!isStopped) isFailing = outcome.kind !== "ok";
-      if (outcome.kind !== "ok") dueAt = Math.min(dueAt, clock.now() + AGAIN_AFTER_FAILURE_MS);
+      const waitMs = outcome.kind === "ok" ? EVERY_MS : AGAIN_AFTER_FAILURE_MS;
+      dueAt = Math.min(dueAt, clock.now() + waitMs);
       observe.keyCatchupEnded(outcome.kind);
       return outcome;
     });

@@ -17,7 +17,7 @@ const large = (bytes: number) => ({
 });
 
 /** What the homeserver holds for the device, page by page, and who reads it. */
-async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
+async function reading(t: TestContext, pages: readonly (readonly unknown[])[], takesMs = 0) {
   const homeserver = await scriptedHomeserver(t, ({ path, query }) => {
     if (!path.endsWith("/sync")) return { body: {} };
     const at = Number(query.get("since")?.slice(1) ?? "0");
@@ -48,12 +48,13 @@ async function reading(t: TestContext, pages: readonly (readonly unknown[])[]) {
     onNewKeys: () => {},
     ensure: async () => ({ kind: "ok", value: { ghost: ghost(), deviceId: "DEVICE" } }),
     take: async ({ toDevice }) => {
+      await side.clock.advance(takesMs);
       taken.push(...toDevice);
       return ["!r" as RoomId];
     },
     onRefused: async () => {},
   });
-  return { catchup, taken, positions, counted, text };
+  return { catchup, taken, positions, counted, text, clock: side.clock };
 }
 
 describe("KeyCatchup", () => {
@@ -86,5 +87,14 @@ describe("KeyCatchup", () => {
     assert.deepEqual([taken.length, catchup.isDue], [5_000, true]);
     await catchup.run();
     assert.deepEqual([taken.length, catchup.isDue], [5_100, false]);
+  });
+
+  it("the next catchup is due some minutes after the last one ended, however long that took", async (t) => {
+    const MINUTE_MS = 60_000;
+    const { catchup, clock } = await reading(t, [[KEY]], 6 * MINUTE_MS);
+    await catchup.run();
+    assert.equal(catchup.isDue, false);
+    await clock.advance(5 * MINUTE_MS);
+    assert.equal(catchup.isDue, true);
   });
 });
