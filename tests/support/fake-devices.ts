@@ -177,6 +177,7 @@ export function closedDevice(
   submit: (kind: string) => Promise<Outcome<string>>,
   others: Readonly<{
     recordedDevice?: () => Promise<unknown>;
+    recordPublished?: () => Promise<void>;
     onNewKeys?: (rooms: readonly RoomId[]) => void;
     onReady?: () => void;
     open?: () => Promise<unknown>;
@@ -206,7 +207,7 @@ export function closedDevice(
         recordedDevice: others.recordedDevice ?? (async () => ({ deviceId: "DEVICE", store })),
         raiseEpoch: async () => 2n,
         recordStopped: async () => {},
-        recordPublished: async () => {},
+        recordPublished: others.recordPublished ?? (async () => {}),
       },
       toDevicePositions: { get: async () => undefined },
     },

@@ -299,8 +299,8 @@ export class GhostDevice {
       if (published.value === undefined) return retry("device_unavailable");
       this.#crossSigned = published.value.crossSigned;
     }
-    if (!this.isOpen) return retry("device_unavailable");
     await ledger.ghosts.recordPublished(ghost, actor.deviceId, clock.now());
+    if (!this.isOpen) return retry("device_unavailable");
     this.#isReady = true;
     this.#failure = undefined;
     const { deviceId } = actor;

@@ -119,6 +119,24 @@ describe("GhostDevice", () => {
     await device.catchup.ended();
   });
 
+  it("a machine that is taken away while its device is recorded as published is opened again [DEL-9]", async () => {
+    let now = 0;
+    let recorded = 0;
+    const device = closedDevice({ outgoing: async () => [] }, async () => ({ kind: "ok", value: "{}" }), {
+      now: () => now,
+      recordPublished: async () => {
+        recorded += 1;
+        if (recorded === 1) device.lost();
+      },
+    });
+    assert.equal((await device.ensure()).kind, "retry");
+    assert.equal(device.opensAgainIn, 1_000);
+    now = 1_000;
+    assert.equal((await device.ensure()).kind, "ok");
+    assert.equal(device.isOpen, true);
+    await device.catchup.ended();
+  });
+
   it("a machine is opened while the homeserver is asked, and work waits until that was tried [DEL-9]", async () => {
     const record = Promise.withResolvers<Outcome<DeviceRecord | undefined>>();
     const opened = Promise.withResolvers<void>();
