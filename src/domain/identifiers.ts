@@ -32,6 +32,10 @@ function isBounded(value: string): boolean {
   return Buffer.byteLength(value, "utf8") <= MAX_IDENTIFIER_BYTES && !FORBIDDEN.test(value);
 }
 
+/** For IDs of which only the length matters, such as those of sessions. */
+export const isId = (value: unknown): value is string =>
+  typeof value === "string" && value.length <= MAX_IDENTIFIER_BYTES;
+
 export function parseServerName(value: unknown): ServerName | undefined {
   return typeof value === "string" && SERVER_NAME.test(value) ? (value as ServerName) : undefined;
 }

@@ -16,7 +16,7 @@ import {
 import { LRUCache } from "lru-cache";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
-import type { RoomId, UserId } from "../../domain/identifiers.ts";
+import { isId, type RoomId, type UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { EncryptedEvent } from "../intake/read-events.ts";
@@ -199,10 +199,6 @@ export class SenderDevices {
 
 const CODES_MAX = 10_000;
 const CODE_LENGTH_MAX = 100;
-const ID_LENGTH_MAX = 255;
-
-export const isId = (value: unknown): value is string =>
-  typeof value === "string" && value.length <= ID_LENGTH_MAX;
 
 const isWithheld = ({ type }: DeviceChanges["toDevice"][number]) => type === "m.room_key.withheld";
 const nameOf = (sender: unknown, room: unknown, session: unknown) => JSON.stringify([sender, room, session]);

@@ -4,9 +4,9 @@
 // ID, so that any process that has the event can repeat or cancel it; nothing of it is logged or stored.
 import { LRUCache } from "lru-cache";
 import { sha256 } from "../../domain/digest.ts";
-import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
+import { type EventId, type GhostMxid, isId } from "../../domain/identifiers.ts";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
-import { type EncryptedRoomEvent, isId } from "./decrypt-event.ts";
+import type { EncryptedRoomEvent } from "./decrypt-event.ts";
 import type { DeviceStatus } from "./ghost-device.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
 

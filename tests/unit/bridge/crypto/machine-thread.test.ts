@@ -1,5 +1,6 @@
 // How questions and answers travel between the bridge and a thread of machines.
 import assert from "node:assert/strict";
+import { registerHooks } from "node:module";
 import { describe, it } from "node:test";
 import {
   createMachineThread,
@@ -69,5 +70,19 @@ describe("messages to a thread of machines", () => {
     due[1]?.();
     due[2]?.();
     assert.deepEqual(posted, [[1, 2], [3], [4]]);
+  });
+
+  it("the library, and its memory, is a thread's alone", async () => {
+    const loaded: string[] = [];
+    const hooks = registerHooks({
+      resolve: (specifier, context, next) => {
+        loaded.push(specifier);
+        return next(specifier, context);
+      },
+    });
+    await import("../../../../src/bridge/create-encryption.ts");
+    hooks.deregister();
+    assert.ok(loaded.includes("./machine-thread.ts"));
+    assert.ok(!loaded.includes("@matrix-org/matrix-sdk-crypto-wasm"));
   });
 });
