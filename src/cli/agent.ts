@@ -1,3 +1,4 @@
+// drawbridge agent: adds, removes, rotates, pins and withdraws one agent of the registry.
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
 import { readOldCard, readPublicIdentity } from "../federation/agents/key-files.ts";

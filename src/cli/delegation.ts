@@ -1,3 +1,4 @@
+// drawbridge delegation: the questions that are not ended.
 import type { OpenDelegation } from "../bridge/ledger/operator-commands.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand, OPTION } from "./lib/command.ts";

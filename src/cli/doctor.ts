@@ -1,3 +1,4 @@
+// drawbridge doctor: shows what is wrong with a bridge, with a hint for each.
 import { examineBridge, type Finding } from "../bridge/doctor/doctor.ts";
 import { systemClock } from "../domain/clock.ts";
 import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";

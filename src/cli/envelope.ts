@@ -1,3 +1,4 @@
+// drawbridge envelope: the encrypted events that wait for their keys.
 import type { OpenEnvelope } from "../bridge/ledger/operator-commands.ts";
 import { defineCommand, OPTION } from "./lib/command.ts";
 import { print } from "./lib/output.ts";

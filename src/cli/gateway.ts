@@ -1,3 +1,4 @@
+// drawbridge gateway: runs the gateway.
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
 import { serve } from "../gateway/serve.ts";

@@ -1,3 +1,4 @@
+// drawbridge ghost device: the state of the ghosts' devices, and the reset of one.
 import { loadBridgeConfig } from "../bridge/config.ts";
 import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
 import { type DeviceReport, reportDevices, resetDevice } from "../bridge/device-admin.ts";

@@ -1,3 +1,4 @@
+// drawbridge issuer: runs the issuer of access tokens, and makes its keys.
 import { once } from "node:events";
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";

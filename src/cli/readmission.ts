@@ -1,3 +1,4 @@
+// drawbridge readmission: opens a re-admission, shows its plan, takes its next step, and says where it stands.
 import { resolve } from "node:path";
 import { shellWord } from "../domain/printable.ts";
 import { planeLabel } from "../federation/plane-order.ts";

@@ -1,3 +1,4 @@
+// drawbridge reconcile: brings the planes to what the registry declares, once or as long as it runs.
 import process from "node:process";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { PLANE_NAMES, planeLabel } from "../federation/plane-order.ts";

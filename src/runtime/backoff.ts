@@ -1,3 +1,4 @@
+// Waits that double between tries.
 import type { Random } from "../domain/clock.ts";
 
 export interface Backoff {

@@ -1,3 +1,4 @@
+// Waiting for work with a limit of time, and running it side by side, one after another, by key, or in batches.
 import type { Clock } from "../domain/clock.ts";
 
 /** The reason of a wait that is ended early, made once: one that `abort` makes by itself captures a stack each time. */

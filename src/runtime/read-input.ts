@@ -1,3 +1,4 @@
+// Reading a file that an operator names.
 import { readFileSync } from "node:fs";
 import { DrawbridgeError, type ErrorCode } from "../domain/errors.ts";
 

@@ -4,11 +4,11 @@
 // comes after `limits.roomGate` gives the turn to its room's next delegation, and has a due time of its own from then on.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { type Share, Shares } from "./claim-shares.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { type ClaimRequest, canServe, columnsOf, statement, toTime } from "./postgres.ts";
 import { a2aMessageId, openPrompt, type Prompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
-import { type Share, Shares } from "./shares.ts";
 import type { OpenState, TerminalReason } from "./states.ts";
 
 /** Part of an agent's share that a process keeps for encrypted rooms of its ghosts, in which no other process can answer. */

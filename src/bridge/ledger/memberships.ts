@@ -5,6 +5,7 @@
 import type { Pool } from "pg";
 import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
 import type { LedgerSettings, RoomStateEvent } from "./admission-types.ts";
+import { type Share, Shares } from "./claim-shares.ts";
 import { encryptedRoomMarker } from "./notices.ts";
 import {
   type ClaimRequest,
@@ -14,7 +15,6 @@ import {
   statement,
   toTime,
 } from "./postgres.ts";
-import { type Share, Shares } from "./shares.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
 export interface ClaimedMembership {

@@ -1,3 +1,4 @@
+// drawbridge federation contain and restore, and the table of planes that acts on a partner print.
 import { resolve } from "node:path";
 import { shellWord } from "../../domain/printable.ts";
 import {

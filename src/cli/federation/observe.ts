@@ -6,7 +6,7 @@ import { parseDurationMs } from "../../domain/duration.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
-import { type FederationStatus, federationStatus } from "../../federation/containment/status.ts";
+import { type FederationStatus, federationStatus } from "../../federation/containment/federation-status.ts";
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
 import { CLOSING_ORDER, PLANE_NAMES, planeLabel } from "../../federation/plane-order.ts";
 import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";

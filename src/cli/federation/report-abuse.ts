@@ -1,3 +1,4 @@
+// drawbridge federation report-abuse: files a report, and where that is confirmed contains its subject.
 import { dirname, join, resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";

@@ -1,3 +1,4 @@
+// drawbridge federation init, render and check: the folder of a registry and its rendered files; no server is asked.
 import { resolve } from "node:path";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { shellWord } from "../../domain/printable.ts";

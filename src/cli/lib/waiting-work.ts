@@ -1,3 +1,4 @@
+// What the commands on delegations, intake envelopes and rooms share: the ledger, lists, and changes of one of them.
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { onDatabase } from "../../bridge/database.ts";
 import {

@@ -1,3 +1,4 @@
+// drawbridge offboarding open and show: a removal begins with its private record, which is made, checked and shown here.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";

@@ -13,8 +13,8 @@ import {
   next,
   runSteps,
   waive,
-} from "../../federation/offboarding/steps/run-until-blocked.ts";
-import { complete, sign } from "../../federation/offboarding/steps/sign.ts";
+} from "../../federation/offboarding/steps/run-waive-or-abort.ts";
+import { complete, sign } from "../../federation/offboarding/steps/sign-and-complete.ts";
 import {
   planRemoval,
   type RunStatus,

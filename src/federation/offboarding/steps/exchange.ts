@@ -25,7 +25,7 @@ import {
   withRun,
 } from "../run/context.ts";
 import { counterpartyIn, type Run, readStatements, signingKeyOf, writeStatements } from "../run/run-file.ts";
-import { finishRecord } from "./sign.ts";
+import { finishRecord } from "./sign-and-complete.ts";
 
 const REFUSED = "the file is refused, and nothing of it was taken in";
 

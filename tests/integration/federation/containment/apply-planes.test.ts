@@ -7,7 +7,7 @@ import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { ActResult } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { applyPlanes } from "../../../../src/federation/containment/contain-or-restore.ts";
-import { federationStatus } from "../../../../src/federation/containment/status.ts";
+import { federationStatus } from "../../../../src/federation/containment/federation-status.ts";
 import type { Federation } from "../../../../src/federation/reconcile/context.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { isSettled } from "../../../../src/records/conditions/evaluate.ts";

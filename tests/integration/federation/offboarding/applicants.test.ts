@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { parse } from "yaml";
 import { commitStage } from "../../../../src/federation/offboarding/steps/prove-stage.ts";
-import { next } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
+import { next } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { setPlane } from "../../../support/edit-partner.ts";

@@ -1,8 +1,8 @@
 // A third party's room that lets the counterparty in, with people of ours in it: nobody here may close it.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { next, waive } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
-import { sign } from "../../../../src/federation/offboarding/steps/sign.ts";
+import { next, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
+import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { openParties } from "../../../support/offboarding-steps.ts";
 
 const THEIRS = "!harbour:d.test";

@@ -12,8 +12,8 @@ import {
   writeRun,
   writeStage,
 } from "../../../../src/federation/offboarding/run/run-file.ts";
-import { next, runSteps, waive } from "../../../../src/federation/offboarding/steps/run-until-blocked.ts";
-import { complete, sign } from "../../../../src/federation/offboarding/steps/sign.ts";
+import { next, runSteps, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
+import { complete, sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { planRemoval } from "../../../../src/federation/offboarding/steps/status.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";

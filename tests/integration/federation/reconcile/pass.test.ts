@@ -5,7 +5,7 @@ import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import { federationStatus } from "../../../../src/federation/containment/status.ts";
+import { federationStatus } from "../../../../src/federation/containment/federation-status.ts";
 import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
 import { follow } from "../../../../src/federation/reconcile/follow-branch.ts";

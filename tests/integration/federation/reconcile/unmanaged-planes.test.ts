@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { federationStatus } from "../../../../src/federation/containment/status.ts";
+import { federationStatus } from "../../../../src/federation/containment/federation-status.ts";
 import { unmanagedPlane } from "../../../../src/federation/planes/plane.ts";
 import { emptyRecord, readPlane, recentDrift } from "../../../../src/federation/state/plane-records.ts";
 import { commitRegistry, LIGHTHOUSE } from "../../../support/control-repository.ts";

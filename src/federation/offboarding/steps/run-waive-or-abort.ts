@@ -14,7 +14,7 @@ import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun
 import { changeRun, counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
 import { workStage } from "./prove-stage.ts";
-import { complete, sign } from "./sign.ts";
+import { complete, sign } from "./sign-and-complete.ts";
 import { nextStepsOf, type RunView, type StageState, unwaivedIn, viewOf, waitedFor } from "./status.ts";
 
 interface RunStepsOptions {
