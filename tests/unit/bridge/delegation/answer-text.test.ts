@@ -150,10 +150,12 @@ describe("answer text", () => {
     assert.throws(() => sendUntil((to, index) => to.take(artifact(`${index}`, empties), true)), tooLarge);
   });
 
-  it("a replaced artifact no longer counts against the bound", () => {
+  it("a replaced artifact, or task, no longer counts against the bound", () => {
     const assembly = new AnswerAssembly(10_000);
     for (let index = 0; index < 10; index++) assembly.take(artifact("a", [text("x".repeat(9_000))]), true);
     assert.equal(assembly.answer().text.length, 9_000);
+    const whole = task([["a", [text("x".repeat(6_000))]]]);
+    assert.equal(assembled(whole, whole).text.length, 6_000);
   });
 
   it("a hundred thousand small chunks take no quadratic time", () => {

@@ -55,6 +55,8 @@ describe("find task", () => {
 
   it("the result is unusable when a recent task has no history", async () => {
     assert.deepEqual((await find([[task("t1", [])]])).result, { kind: "unusable" });
+    const timeless = { ...task("t1", []), updatedAt: undefined };
+    assert.deepEqual((await find([[timeless]])).result, { kind: "unusable" });
     const oldOnly = await find([[task("t1", [], ASKED_AT - 2 * HOUR_MS)]]);
     assert.deepEqual(oldOnly.result, { kind: "absent" });
   });
