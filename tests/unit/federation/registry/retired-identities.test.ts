@@ -14,6 +14,7 @@ import { editsForLighthouse } from "../../../support/edit-partner.ts";
 import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";
 
 const ORGANISATION = "registry/organisation.yaml";
+const SERVER = "matrix.lighthouse.example:8448";
 const LIGHTHOUSE = "registry/partners/lighthouse.yaml";
 const PILOTS = "registry/partners/pilot-station.yaml";
 const WEATHER = {
@@ -52,6 +53,24 @@ describe("retired identities", () => {
       );
     }
     assert.ok(removed({ ...all, gateway: "open" }).includes("lighthouse.yaml azp retired_client"));
+  });
+
+  it("a retired client with which a partner had applied stays declared only while its gateway plane is closed [RDM-1]", () => {
+    const at = (plane: string) =>
+      rules(
+        new Map([
+          [ORGANISATION, (registryFiles().get(ORGANISATION) ?? "").replace("matrix.gull.example", SERVER)],
+          [
+            LIGHTHOUSE,
+            editYaml(registryFiles().get(LIGHTHOUSE) ?? "", [
+              { path: ["planes", "gateway"], value: plane },
+              { path: ["retired"], value: { clients: ["gull-applicant"] } },
+            ]),
+          ],
+        ]),
+      );
+    assert.deepEqual(at("open"), ["organisation.yaml clients.1.clientId retired_client"]);
+    assert.deepEqual(at("closed"), []);
   });
 
   it("an organisation's own retired keys may become more and never fewer [RDM-1]", () => {
