@@ -8,7 +8,9 @@ import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { Guard } from "../../../../src/federation/agents/identity-rules.ts";
 import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
 import { pinAgent } from "../../../../src/federation/agents/pin.ts";
+import { commitIdentity } from "../../../../src/federation/agents/proof.ts";
 import { rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
+import { proposeEdit } from "../../../../src/federation/change/commit-change.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../../../src/federation/registry/retired-identities.ts";
 import { isIntact } from "../../../../src/records/format/evidence-item.ts";
@@ -116,6 +118,16 @@ describe("changing an agent's identity", () => {
       result.items.filter(({ probe }) => probe === "render_unchanged").map(({ plane }) => plane),
       ["transport", "rooms", "border"],
     );
+  });
+
+  it("guard planes_1_to_3_untouched refuses a change that reaches another plane, and commits nothing [PRT-1]", async (t) => {
+    const { federation, repository } = await identities(t);
+    const head = await repository.requireHead();
+    const edits = [{ path: ["planes", "transport"], value: "closed" }];
+    await refusedBy("planes_1_to_3_untouched", () =>
+      commitIdentity(federation, "drawbridge: pin", (base) => proposeEdit(base, LIGHTHOUSE, edits, "Close")),
+    );
+    assert.equal(await repository.requireHead(), head);
   });
 
   it("guard missing_key refuses a rotation without the private key while its public key is published [PRT-1]", async (t) => {
