@@ -60,8 +60,8 @@ const RunFile = z.strictObject({
   /** What was declared when the run was opened: a removal that is not partial has to cover all of it. */
   baseline: z.strictObject({ revision: GitRevision, scope: Scope }),
   /** Of an emergency: when the first four planes were closed at once; null before, and for other kinds. */
-  contained_at: Instant.nullable().default(null),
-  waivers: z.array(Waiver).default([]),
+  contained_at: Instant.nullable(),
+  waivers: z.array(Waiver),
   ended: z
     .strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant })
     .nullable(),

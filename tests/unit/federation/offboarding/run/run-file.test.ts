@@ -44,13 +44,6 @@ describe("runsWith", () => {
     assert.equal(openRunWith(state, OWN), undefined, "nobody removes itself");
   });
 
-  it("a run that was kept before waivers stood in its file is still one [OFF-2]", (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
-    const { waivers: _, contained_at: __, ...before } = record("1", "b.test", true);
-    state.write(`offboarding/${before.run}/run.json`, before);
-    assert.deepEqual(openRunWith(state, "b.test"), { ...before, waivers: [], contained_at: null, state });
-  });
-
   it("a folder that may be a removal is never taken for none [OFF-2]", (t) => {
     const state = StateFolder.open(temporaryFolder(t), systemRandom);
     const run = writeRun(state, record("1", "b.test", true));
