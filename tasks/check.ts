@@ -3,7 +3,7 @@ import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../src/domain/clock.ts";
 import { boundaryProblems } from "./boundaries.ts";
-import { completeLock, readLock } from "./lock.ts";
+import { completeLock, readLock } from "./package-lock.ts";
 import { compareBehaviours } from "./published-behaviours.ts";
 import { compareConditions } from "./published-conditions.ts";
 import { compareSchemas } from "./published-schemas.ts";

@@ -141,7 +141,7 @@ export const TASKS: readonly Task[] = [
   {
     name: "lock",
     summary: "Complete package-lock.json after npm install has written it.",
-    load: async () => (await import("./lock.ts")).updateLock,
+    load: async () => (await import("./package-lock.ts")).updateLock,
   },
   {
     name: "stats",

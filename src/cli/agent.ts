@@ -1,20 +1,21 @@
 // drawbridge agent: adds, removes, rotates, pins and withdraws one agent of the registry.
 import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
-import { readOldCard, readPublicIdentity } from "../federation/agents/key-files.ts";
-import { addAgent, pinAgent } from "../federation/agents/pin.ts";
 import {
   agentParts,
   type IdentityResult,
   keepEvidence,
   publishedCardUrl,
-} from "../federation/agents/proof.ts";
+} from "../federation/agents/commit-and-prove.ts";
+import { readOldCard, readPublicIdentity } from "../federation/agents/key-files.ts";
+import { addAgent, pinAgent } from "../federation/agents/pin.ts";
 import { rotateAgent } from "../federation/agents/rotate.ts";
 import { withdrawAgent } from "../federation/agents/withdraw.ts";
 import type { Federation } from "../federation/reconcile/context.ts";
 import { type DeploymentOptions, defineCommand, OPTION, required } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
 import { conditionText, openForCommand } from "./lib/federation.ts";
-import { ExitCode, print, renderTable, short } from "./lib/output.ts";
+import { print, renderTable, short } from "./lib/output.ts";
 
 async function changeIdentity(
   options: DeploymentOptions,

@@ -1,7 +1,7 @@
 // A suite of tests of the delegation worker: a ledger that the tests share, and for each test a fault agent, a harness
 // (delegation.ts), and questions that are read anew before each check of a condition.
 import { after, before, type TestContext } from "node:test";
-import type { DelegationOutcome } from "../../src/bridge/ledger/delegations.ts";
+import type { DelegationOutcome } from "../../src/bridge/ledger/delegation-transitions.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/prompts.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";

@@ -19,7 +19,7 @@ import {
   cryptoRecords,
   layOutCryptoStore,
 } from "../../src/bridge/ledger/crypto-stores.ts";
-import type { LimiterBucket } from "../../src/bridge/ledger/delegations.ts";
+import type { LimiterBucket } from "../../src/bridge/ledger/delegation-transitions.ts";
 import type { Derivation } from "../../src/bridge/ledger/envelope-derivation.ts";
 import type { ClaimedIntakeEnvelope } from "../../src/bridge/ledger/envelopes.ts";
 import type { ClaimedDelegation } from "../../src/bridge/ledger/leases.ts";

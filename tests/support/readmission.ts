@@ -6,7 +6,7 @@ import type { TestContext } from "node:test";
 import type { Fetched } from "../../src/cards/fetch.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../src/cards/sign.ts";
 import { type Clock, systemRandom } from "../../src/domain/clock.ts";
-import type { AgentParts, BridgeDecision } from "../../src/federation/agents/proof.ts";
+import type { AgentParts, BridgeDecision } from "../../src/federation/agents/commit-and-prove.ts";
 import type { RotateOptions } from "../../src/federation/agents/rotate.ts";
 import { type Run, writeRun, writeStage } from "../../src/federation/offboarding/run/run-file.ts";
 import { NewIdentities } from "../../src/federation/readmission/new-identities.ts";

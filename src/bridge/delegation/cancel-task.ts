@@ -1,7 +1,7 @@
 // Telling an agent that nobody waits for its task any more.
 // Invariants: best effort, for the delegation ends whatever the agent answers; canceling again does no harm; an agent that
 // is no longer trusted is told nothing; a task that only the agent's list can name is looked for there.
-import type { DelegationOutcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { findTask } from "./a2a/find-task.ts";
 import { startLimit } from "./a2a/time-limit.ts";

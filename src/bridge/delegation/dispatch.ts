@@ -3,7 +3,7 @@
 // the first call; no remote request is made between that write and the call; a call of unknown outcome is never simply repeated.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegations.ts";
+import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegation-transitions.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type LiveStream, liveStream } from "./a2a/live-stream.ts";

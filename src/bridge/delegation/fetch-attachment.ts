@@ -3,7 +3,7 @@
 // question ends; files that do not come take a part of an agent's slots alone, because a download spends no limiter token.
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { serverOf } from "../../domain/identifiers.ts";
-import type { DelegationOutcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import { verifiedType } from "../matrix/files.ts";

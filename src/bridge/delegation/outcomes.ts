@@ -1,6 +1,6 @@
 // How a step of a delegation ends: every ending's state, stage, reason and notice, named once.
 // docs/reference/delegation-outcomes.md is this table in words.
-import type { DelegationOutcome, LimiterRefusal } from "../ledger/delegations.ts";
+import type { DelegationOutcome, LimiterRefusal } from "../ledger/delegation-transitions.ts";
 import type { DeferNote } from "../ledger/leases.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";

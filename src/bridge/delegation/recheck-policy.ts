@@ -4,7 +4,7 @@
 import type { AgentCard } from "../../cards/card-fields.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
-import type { DelegationOutcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { AGENT_REMOVED, CARD_UNTRUSTED, failed, SENDER_REJECTED, TRUST_LOST } from "./outcomes.ts";

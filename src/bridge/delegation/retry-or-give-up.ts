@@ -1,7 +1,7 @@
 // What follows a failed dispatch (docs/decisions/0005-dispatch-at-most-once.md). Invariants: an undelivered question is given
 // up at its deadline; one that the agent may have is looked for once more then, and is sent again only if the agent dedupes by
 // messageId or its list shows no such task, else it ends `outcome_unknown`; no wait is without end.
-import type { DelegationOutcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";

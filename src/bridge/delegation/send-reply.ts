@@ -3,7 +3,7 @@
 // more; the reply deadline begins when the answer is recorded; a cancellation repeats a part that was begun, and begins no
 // other.
 import { undefinedFor } from "../../domain/errors.ts";
-import type { DelegationOutcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
 import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer-events.ts";

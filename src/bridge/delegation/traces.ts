@@ -7,7 +7,7 @@ import { resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, type ReadableSpan } from "@opentelemetry/sdk-trace";
 import manifest from "../../../package.json" with { type: "json" };
 import type { Random } from "../../domain/clock.ts";
-import type { DelegationOutcome } from "../ledger/delegations.ts";
+import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 
 type Traced = Pick<ClaimedDelegation, "traceparent" | "agentId" | "admittedAt" | "lease">;

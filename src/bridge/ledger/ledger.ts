@@ -9,7 +9,7 @@ import { createQuestions } from "./agent-questions.ts";
 import { createAuditOutbox } from "./audit-outbox.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { createDatabaseMarker } from "./database-marker.ts";
-import { createTransitions } from "./delegations.ts";
+import { createTransitions } from "./delegation-transitions.ts";
 import { createEnvelopeDerivation } from "./envelope-derivation.ts";
 import { createIntakeEnvelopes } from "./envelopes.ts";
 import { createDeviceInbox, createGhosts, createReadPositions } from "./ghosts.ts";

@@ -5,7 +5,7 @@ import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { sourceOf } from "./delegations.ts";
+import { sourceOf } from "./delegation-transitions.ts";
 import { type ClaimedDelegation, HELD, heldBy, type Lease, nameOf } from "./leases.ts";
 import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
 import { advanceRoom } from "./room-order.ts";

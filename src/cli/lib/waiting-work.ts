@@ -11,7 +11,8 @@ import {
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type CommandModule, defineCommand, fromConfigFile, OPTION } from "./command.ts";
-import { ExitCode, print, renderTable } from "./output.ts";
+import { ExitCode } from "./exit-codes.ts";
+import { print, renderTable } from "./output.ts";
 
 export async function onLedger<T>(
   configFile: string,

@@ -11,7 +11,7 @@ import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { consumersOf } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
-
+import { type AgentParts, commitIdentity, isSignedByPin, provePin, verifyByPin } from "./commit-and-prove.ts";
 import {
   cardIdentityOf,
   consumedAgent,
@@ -21,7 +21,6 @@ import {
   refuseRetired,
   retireEdits,
 } from "./identity-rules.ts";
-import { type AgentParts, commitIdentity, isSignedByPin, provePin, verifyByPin } from "./proof.ts";
 
 export interface AddOptions {
   readonly agent: string;

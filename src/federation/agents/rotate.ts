@@ -21,9 +21,6 @@ import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-identities.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
-
-import { cardIdentityOf, guardRotation } from "./identity-rules.ts";
-import { type PrivateKeyFile, readPrivateKey } from "./key-files.ts";
 import {
   type AgentParts,
   commitIdentity,
@@ -31,7 +28,9 @@ import {
   isSignedByPin,
   proveIdentities,
   proveIdentity,
-} from "./proof.ts";
+} from "./commit-and-prove.ts";
+import { cardIdentityOf, guardRotation } from "./identity-rules.ts";
+import { type PrivateKeyFile, readPrivateKey } from "./key-files.ts";
 
 export interface RotateOptions {
   readonly agent: string;

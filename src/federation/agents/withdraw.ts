@@ -14,9 +14,14 @@ import { findPartner, partnerEntry, type Registry } from "../registry/partner.ts
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import type { Seal } from "../workflow/observe-plane.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
-
+import {
+  type AgentParts,
+  commitIdentity,
+  partsOf,
+  proveByBridge,
+  proveIdentity,
+} from "./commit-and-prove.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";
-import { type AgentParts, commitIdentity, partsOf, proveByBridge, proveIdentity } from "./proof.ts";
 
 export interface WithdrawOptions {
   readonly partner?: string;

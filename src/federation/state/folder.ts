@@ -72,14 +72,17 @@ export class StateFolder {
     writeWhole(join(this.path, name), text, PRIVATE);
   }
 
-  /** Names in one of this folder's folders, sorted; none when it is not there. */
+  /** Names in one of this folder's folders, sorted; none when it is not there. @throws DrawbridgeError `state_unreadable` */
   names(folder: string, isNamed: (entry: Dirent) => boolean = () => true): readonly string[] {
     try {
       const entries = readdirSync(join(this.path, folder), { withFileTypes: true });
       return entries.flatMap((entry) => (isNamed(entry) ? entry.name : [])).sort();
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
-      throw error;
+    } catch (cause) {
+      if ((cause as NodeJS.ErrnoException).code === "ENOENT") return [];
+      throw new DrawbridgeError("state_unreadable", `${join(this.path, folder)} cannot be read`, {
+        hint: "Make the folder readable to this user, then repeat the command.",
+        cause,
+      });
     }
   }
 

@@ -1,7 +1,7 @@
 // package-lock.json for every platform.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { completeLock, readLock } from "../../../tasks/lock.ts";
+import { completeLock, readLock } from "../../../tasks/package-lock.ts";
 
 describe("package-lock.json", () => {
   it("adds a platform's package that npm left out, with its platform", () => {

@@ -7,7 +7,7 @@
 
 import assert from "node:assert/strict";
 import type { Pool } from "pg";
-import type { DelegationOutcome } from "../../../../../src/bridge/ledger/delegations.ts";
+import type { DelegationOutcome } from "../../../../../src/bridge/ledger/delegation-transitions.ts";
 import type { ClaimedIntakeEnvelope } from "../../../../../src/bridge/ledger/envelopes.ts";
 import type { ClaimedDelegation } from "../../../../../src/bridge/ledger/leases.ts";
 import type { ClaimedNotice } from "../../../../../src/bridge/ledger/notices.ts";
