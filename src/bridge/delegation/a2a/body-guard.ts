@@ -1,6 +1,8 @@
 // Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a stream,
 // are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid JSON, not
-// nested too deep, pass, so that the SDK prints and half-reads nothing; the connection is dropped at the first fault.
+// nested too deep, pass, so that the SDK prints and half-reads nothing, and makes no more bytes of an answer than it has;
+// the connection is dropped at the first fault.
+import { membersOf } from "../../../domain/json.ts";
 import { isTooDeep, parseUntrustedJson } from "../../../domain/strict-json.ts";
 
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
@@ -18,6 +20,20 @@ class GuardError extends Error {
     this.fault = fault;
   }
 }
+
+/** Where parts of A2A 1.0 and 0.3 hold bytes, as base64. Of an object there the SDK makes as many bytes as its `length` says. */
+const BYTES: ReadonlySet<string> = new Set(["raw", "bytes", "fileWithBytes", "file_with_bytes"]);
+/** The agent's own JSON, which the SDK only passes on. */
+const OWN: ReadonlySet<string> = new Set(["data", "metadata"]);
+
+function claimsBytes(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return Object.entries(value).some(([name, one]) =>
+    BYTES.has(name) ? typeof membersOf(one)["length"] === "number" : !OWN.has(name) && claimsBytes(one),
+  );
+}
+
+const isRefused = (value: unknown) => isTooDeep(value) || claimsBytes(value);
 
 /** Passes chunks through `transform` until it throws a GuardError or the source fails; reports which. */
 function guarded(
@@ -71,7 +87,7 @@ export function boundedBody(body: Bytes, bytesMax: number, onFault: OnFault): By
     const whole = Buffer.concat(held);
     if (whole.length === 0) return [];
     const value = parseUntrustedJson(whole.toString("utf8"));
-    if (value === undefined || isTooDeep(value)) throw new GuardError("garbage");
+    if (value === undefined || isRefused(value)) throw new GuardError("garbage");
     return [whole];
   };
   return guarded(body, take, flush, onFault);
@@ -100,10 +116,12 @@ export function boundedEvents(
     const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
     if (data.length === 0) return true;
     const value = parseUntrustedJson(data.join("\n"));
-    return typeof value === "object" && value !== null && !isTooDeep(value) && isSound(value);
+    return typeof value === "object" && value !== null && !isRefused(value) && isSound(value);
   };
   const takeEvent = (): Uint8Array[] => {
-    const event = lines.length === 0 ? [] : [encoder.encode(`${lines.join("\n")}\n\n`)];
+    // Nothing passes that was not looked at: the SDK finds data behind a byte order mark as well.
+    const read = lines.filter((line) => line.startsWith("data:") || line.startsWith("event:"));
+    const event = read.length === 0 ? [] : [encoder.encode(`${read.join("\n")}\n\n`)];
     lines = [];
     eventBytes = 0;
     return event;

@@ -91,6 +91,27 @@ describe("bounds on an agent's body", () => {
     }
   });
 
+  it("of bytes that an object only claims nothing passes, in a part of A2A 1.0 or 0.3; the agent's own data does", async () => {
+    const claim = { length: 1e9 };
+    const parts: object[] = [{ raw: claim }, { file: { bytes: claim } }, { file: { fileWithBytes: claim } }];
+    for (const part of [...parts, { data: { bytes: claim } }, { raw: "AAAA" }]) {
+      const text = JSON.stringify({ result: { status: { message: { parts: [part] } } } });
+      const faults = parts.includes(part) ? ["garbage"] : [];
+      const body = await outcome((on) => boundedBody(streamOf([bytes(text)]).stream, 1_000, on));
+      assert.deepEqual(body.faults, faults);
+      const source = streamOf([bytes(`data: ${text}\n\n`)]).stream;
+      assert.deepEqual((await outcome((on) => boundedEvents(source, 1_000, () => true, on))).faults, faults);
+    }
+  });
+
+  it("nothing passes of an event that was not looked at, such as data behind a byte order mark, or a body that is no event", async () => {
+    for (const text of ["\ufeff\ufeffdata: <html>\n\n", '{"result": []}', ": a comment\n\n"]) {
+      const source = streamOf([bytes(text)]).stream;
+      const passed = await outcome((on) => boundedEvents(source, 1_000, () => true, on));
+      assert.deepEqual(passed, { text: "", faults: [] });
+    }
+  });
+
   it("events of JSON pass, wherever the network cuts them", async () => {
     const event = fc.record(
       { id: fc.nat(), text: fc.string({ unit: "grapheme" }) },
