@@ -98,7 +98,7 @@ function merged(answers: readonly UnknownObject[]): UnknownObject {
   const all: Record<string, unknown> = {};
   for (const answer of answers) {
     for (const [part, value] of Object.entries(answer)) {
-      all[part] = { ...(all[part] as object | undefined), ...(value as object) };
+      all[part] = { ...membersOf(all[part]), ...membersOf(value) };
     }
   }
   return all;
