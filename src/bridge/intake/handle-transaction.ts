@@ -56,7 +56,7 @@ export interface IntakeOptions {
   readonly contextLifetimeMs: number;
   readonly slotFor?: Admission["slotFor"];
   readonly encryption?: EncryptedIntake | undefined;
-  /** What a transaction waits for, for five seconds at most: a catchup that comes before it in order. */
+  /** Resolves within five seconds: a catchup that comes before a transaction in order. */
   readonly ready?: () => Promise<void>;
 }
 
@@ -74,7 +74,6 @@ export type TransactionHandler = (
   extras?: { readonly extensions?: UnknownObject; readonly recovered?: RoomOrder },
 ) => Promise<HandledTransaction>;
 
-const READY_MS_MAX = 5_000;
 /** How long keys may take to become durable. Later they are still at the homeserver. */
 const RECEIVE_MS_MAX = 10_000;
 
@@ -98,9 +97,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
   };
 
   return async (transactionId, rawEvents, { extensions = {}, recovered } = {}) => {
-    if (recovered === undefined && options.ready !== undefined) {
-      await resultWithin(clock, READY_MS_MAX, options.ready());
-    }
+    if (recovered === undefined) await options.ready?.();
     const mail = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
     const read = readEvents(rawEvents);
