@@ -37,7 +37,9 @@ export type EvidenceItem = z.output<typeof EvidenceItem>;
 
 /** Seals an observation with its digest. @throws RangeError when a field holds what its schema does not allow */
 export function evidenceItem(body: EvidenceItemBody): EvidenceItem {
-  const checked = EvidenceItemBody.safeParse(body);
+  // Whoever is probed answers with any three digits; HTTP knows no status above 599 (RFC 9110, section 15).
+  const status = body.status !== null && body.status > 599 ? null : body.status;
+  const checked = EvidenceItemBody.safeParse({ ...body, status });
   if (!checked.success) throw new RangeError("this observation is outside the evidence schema");
   return { ...checked.data, digest: sha256Tagged(canonicalize(checked.data)) };
 }

@@ -125,6 +125,8 @@ describe("answers of real parts", () => {
     const skipped = await observe(about, clock, () => notConfigured("client"));
     assert.deepEqual([skipped.verdict, skipped.reason], ["unknown", "not_configured:client"]);
     assert.ok(wasNotTried(skipped) && !wasNotTried(silent));
+    const odd = await observe(about, clock, () => readTokenAnswer(json(999, {})));
+    assert.deepEqual([odd.verdict, odd.status, odd.layer], ["unknown", null, "issuer"]);
   });
 
   it("evidenceItem refuses a sentence in any field [EVD-1]", () => {
