@@ -148,7 +148,7 @@ async function fetchBytes(url: string): Promise<Uint8Array> {
   if (result.fetched) return result.bytes;
   const status = result.status === undefined ? "" : ` (status ${result.status})`;
   throw new DrawbridgeError("agent_unavailable", `no card: ${result.failure}${status}`, {
-    hint: "Check the address; it must answer 200 with application/json itself, without a redirect.",
+    hint: "Check the address; it must answer 200 with application/json itself, without a redirect. For a certificate of an authority of your own, set NODE_EXTRA_CA_CERTS.",
   });
 }
 

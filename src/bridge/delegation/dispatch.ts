@@ -137,10 +137,17 @@ async function pass(running: RunningDelegation, mayHave: boolean): Promise<Gate>
       if (!fetched || asked) return { kind: "open", cleared: check, client };
     } catch (error) {
       if (!(error instanceof A2aFailure)) throw error;
+      logFailure(running, error);
       if (error.kind !== "unauthenticated") return closed(finish(failed("dispatch", "agent_protocol_error")));
       return closed(retryOrGiveUp(running, "token_refused", !mayHave, error.retryAfterMs));
     }
   }
+}
+
+/** The reason of a delegation says less: a wrong path and an agent that is away are both `agent_unavailable`. */
+function logFailure({ deps, claimed }: RunningDelegation, { kind }: A2aFailure): void {
+  const { lease, agentId: agent } = claimed;
+  deps.log.info({ event: "agent_call_failed", delegation: lease.delegationId, agent, failure: kind });
 }
 
 async function call(
@@ -174,9 +181,7 @@ async function call(
     return await accepted(running, cleared, update, live);
   } catch (error) {
     if (!(error instanceof A2aFailure)) throw error;
-    // The reason of a delegation says less: a wrong path and an agent that is away are both `agent_unavailable`.
-    const { lease, agentId: agent } = claimed;
-    deps.log.info({ event: "agent_call_failed", delegation: lease.delegationId, agent, failure: error.kind });
+    logFailure(running, error);
     const verdict = SEND_VERDICTS[error.kind];
     if (verdict.kind === "end") return finish(failed(running.stage, verdict.reason));
     const waitMs = verdict.undelivered

@@ -2,7 +2,7 @@
 // Invariants: what could not be examined is reported as not known, never as ok; an agent counts as ok only when its card was
 // fetched and verified here; nothing is changed, and no secret and nothing of an unverified card is printed.
 import { readFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { z } from "zod";
 import { fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey, verifyCard } from "../../cards/verify.ts";
@@ -12,10 +12,11 @@ import { type AgentEntry, AgentsFile, mayBePrivate } from "../../rendered-files/
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { requestJson } from "../../runtime/http.ts";
 import { loadYaml } from "../../runtime/load-yaml.ts";
-import { readSecret } from "../../runtime/secrets.ts";
+import { readRegistrySecret, readSecret } from "../../runtime/secrets.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
 import { readSecrets } from "../context.ts";
+import { chooseInterface } from "../delegation/a2a/transport.ts";
 import { Readiness } from "../health/health-server.ts";
 import { checkHomeserver } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";
@@ -176,11 +177,15 @@ function findingOf({ name, ok, known, found, hint }: z.output<typeof Readiness>)
 /** A file may name hundreds of agents. */
 const CARDS_AT_ONCE = 16;
 
-/** Whether each agent could be asked now: its entry has a pin, and the card at its address is signed by the pinned key. */
+/**
+ * Whether each agent could be asked now: its entry has a pin, its secret can be read, and the card at its address is signed by
+ * the pinned key and names an interface that may be called.
+ */
 async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readonly Finding[]> {
+  const file = resolve(config.directory, config.agentsFile);
   let entries: readonly (readonly [string, AgentEntry])[];
   try {
-    entries = Object.entries(loadYaml(AgentsFile, resolve(config.directory, config.agentsFile)).agents);
+    entries = Object.entries(loadYaml(AgentsFile, file).agents);
   } catch (error) {
     return [failed("agents", error)];
   }
@@ -194,7 +199,7 @@ async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readon
     ];
   }
   const found = await mapConcurrent(entries, CARDS_AT_ONCE, ([name, entry]) =>
-    examineAgent(name, entry, clock),
+    examineAgent(name, entry, dirname(file), clock),
   );
   const problems = found.filter((one) => one !== undefined);
   const good = entries.length - problems.length;
@@ -207,7 +212,12 @@ async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readon
 }
 
 /** What stands in the way of asking an agent; undefined when nothing does. */
-async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Promise<Finding | undefined> {
+async function examineAgent(
+  name: string,
+  entry: AgentEntry,
+  baseDirectory: string,
+  clock: Clock,
+): Promise<Finding | undefined> {
   const label = `agent ${name}`;
   if (!isPinned(entry)) {
     return ill(
@@ -215,6 +225,11 @@ async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Prom
       "not pinned, so never asked",
       "Give it a cardIdentity, allowedServers and allowedSenders, or remove it.",
     );
+  }
+  try {
+    if (entry.credentials) readRegistrySecret(entry.credentials.clientSecret, baseDirectory);
+  } catch (error) {
+    return failed(label, error);
   }
   const fetched = await fetchCard(entry.cardUrl, {
     clock,
@@ -233,13 +248,20 @@ async function examineAgent(name: string, entry: AgentEntry, clock: Clock): Prom
     return ill(
       label,
       `no card at ${entry.cardUrl}: ${failure}${status === undefined ? "" : `, status ${status}`}`,
-      "Until it is served again the agent is not asked. Ask its operator whether it runs, whether the address is right, and whether your organisation is admitted there.",
+      "Until it is served again the agent is not asked. Ask its operator whether it runs, whether the address is right, and whether your organisation is admitted there. For a certificate of an authority of your own, set NODE_EXTRA_CA_CERTS.",
     );
   }
   // A key that is no point on the curve is refused with the file.
   const { keyId, jwk } = entry.cardIdentity;
   const verdict = await verifyCard(fetched.bytes, [await importPinnedKey(keyId, jwk)]);
-  if (verdict.accepted) return undefined;
+  if (verdict.accepted) {
+    if (chooseInterface(verdict.card, entry) !== undefined) return undefined;
+    return ill(
+      label,
+      `the card at ${entry.cardUrl} names no interface that may be called`,
+      "See with `drawbridge card fetch` where its interfaces are. If one belongs there, list its origin in allowedOrigins; else ask its operator for one by JSONRPC or HTTP+JSON.",
+    );
+  }
   return ill(
     label,
     `the card at ${entry.cardUrl} does not verify against its pin: ${verdict.reason}`,

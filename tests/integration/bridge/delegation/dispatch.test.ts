@@ -71,6 +71,24 @@ describe("dispatch", () => {
     assert.deepEqual([agent.seen.length, await limiterTokens()], [0, undefined]);
   });
 
+  it("the log tells that no token could be had, and that the card names no interface to call [DEL-2]", async (t) => {
+    const credentials = { tokenEndpoint: "http://127.0.0.1:1", clientId: "a", clientSecret: SECRET };
+    for (const [entry, failure] of [
+      [
+        { credentials: { ...credentials, clientSecret: { env: "DRAWBRIDGE_SECRET_ABSENT" } } },
+        "unauthenticated",
+      ],
+      [{ allowedOrigins: new Array<string>() }, "protocol"],
+    ] as const) {
+      const { harness, admit } = await setUpDelegation(t, { harness: { entry } });
+      const row = await admit();
+      harness.worker().start();
+      await harness.until(() => row.attempts > 0 || row.outcome !== undefined);
+      const lines = harness.logged.map((line) => JSON.parse(line) as { event?: string; failure?: string });
+      assert.equal(lines.find(({ event }) => event === "agent_call_failed")?.failure, failure);
+    }
+  });
+
   const STOPS: readonly [string, TerminalReason, (harness: Harness) => void][] = [
     [
       "trust",

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
@@ -25,6 +25,12 @@ const WELL: Script = ({ path }) => {
   return { body: path.endsWith("/whoami") ? { user_id: "@drawbridge:a.test" } : {} };
 };
 
+/** A card with one interface, at this server. */
+function cardAt(url: string) {
+  const supportedInterfaces = [{ url: `${url}/rpc`, protocolBinding: "JSONRPC", protocolVersion: "1.0" }];
+  return { ...fullCard(), supportedInterfaces };
+}
+
 async function fixture(t: TestContext, observePort?: number) {
   const server = await scriptedHomeserver(t, WELL);
   const directory = temporaryFolder(t);
@@ -42,7 +48,7 @@ async function fixture(t: TestContext, observePort?: number) {
   for (const [name, text] of Object.entries(files)) writeFile(join(directory, name), text);
   const key = await testKey("key-1");
   const cards = await httpServer(t);
-  cards.answer = json(bytesOf(signedCard(key, fullCard())));
+  cards.answer = json(bytesOf(signedCard(key, cardAt(cards.url))));
   writeFile(join(directory, "agents.yaml"), agentsYaml({ docs: { key, cardUrl: `${cards.url}/card` } }));
   const config = join(directory, "bridge.yaml");
   const problems = async () =>
@@ -110,7 +116,7 @@ describe("doctor", () => {
     );
   });
 
-  it("an agent counts as ok only when its card is served now and signed by its pin, and hides no failing one", async (t) => {
+  it("an agent counts as ok only when its card is served now, signed by its pin and names an interface that may be called, and hides no failing one", async (t) => {
     const { directory, config, cards } = await fixture(t);
     const file = join(directory, "agents.yaml");
     const agents = async () =>
@@ -121,20 +127,47 @@ describe("doctor", () => {
     assert.deepEqual(await agents(), [["agents", "ok", `1 in the file, ${signed}`]]);
 
     const [key, other] = [await testKey("key-1"), await testKey("key-1")];
-    const card = bytesOf(signedCard(key, fullCard()));
+    const card = bytesOf(signedCard(key, cardAt(cards.url)));
+    const far = bytesOf(signedCard(key, fullCard()));
     cards.answer = (request, response) =>
-      request.url === "/gone" ? response.writeHead(404).end() : json(card)(request, response);
+      request.url === "/gone"
+        ? response.writeHead(404).end()
+        : json(request.url === "/far" ? far : card)(request, response);
     const entry = (pin: typeof key, path: string) => ({ key: pin, cardUrl: `${cards.url}/${path}` });
-    const named = { docs: entry(key, "card"), gone: entry(key, "gone"), other: entry(other, "card") };
+    const named = {
+      docs: entry(key, "card"),
+      far: entry(key, "far"),
+      gone: entry(key, "gone"),
+      other: entry(other, "card"),
+    };
     writeFileSync(file, agentsYaml(named));
     assert.deepEqual(await agents(), [
-      ["agents", "ok", `1 of 3 in the file, ${signed}`],
+      ["agents", "ok", `1 of 4 in the file, ${signed}`],
+      ["agent far", "failing", "the card at URL/far names no interface that may be called"],
       ["agent gone", "failing", "no card at URL/gone: status_refused, status 404"],
       ["agent other", "failing", "the card at URL/card does not verify against its pin: signature_invalid"],
     ]);
 
     writeFileSync(file, agentsYaml({}));
     assert.deepEqual(await agents(), [["agents", "not_known", "none in the file: nobody can be asked"]]);
+  });
+
+  it("an agent does not count as ok when the secret of its client cannot be read, or others may read it", async (t) => {
+    const { directory, problems } = await fixture(t);
+    const [file, secret] = [join(directory, "agents.yaml"), join(directory, "client-secrets/docs")];
+    writeFileSync(
+      file,
+      `${readFileSync(file, "utf8")}    credentials:
+      {tokenEndpoint: "http://127.0.0.1:1", clientId: a, clientSecret: {file: client-secrets/docs}}\n`,
+    );
+    const found = async () => (await problems()).map((one) => [one.name, one.found]);
+    assert.deepEqual(await found(), [["agent docs", `cannot read the secret file ${secret}`]]);
+    writeFile(secret, "a-secret-of-the-client\n", 0o644);
+    assert.deepEqual(await found(), [
+      ["agent docs", `others may read the secret file ${secret} (mode 0644)`],
+    ]);
+    chmodSync(secret, 0o600);
+    assert.deepEqual(await found(), []);
   });
 
   it("findings of a running bridge's /readyz are passed on", async (t) => {
