@@ -36,7 +36,10 @@ async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<P
   const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
   if (taken !== undefined) {
     const present = consumedAgent(taken, agent);
-    const isSame = present.cardUrl === cardUrl && isSameIdentity(present.cardIdentity, identity);
+    const isSame =
+      present.cardUrl === cardUrl &&
+      isSameIdentity(present.cardIdentity, identity) &&
+      allowedOrigins.every((origin) => present.allowedOrigins.includes(origin));
     if (isSame && taken.file === ORGANISATION_FILE) return undefined;
     throw refuse("agent_present", `${taken.file} has an agent ${agent} already`);
   }

@@ -45,6 +45,8 @@ describe("adding and removing an agent of our own", () => {
     decide({ accepted: true, fingerprint });
     const second = await addAgent(federation, parts, options);
     assert.deepEqual([second.committed, second.complete], [false, true], JSON.stringify(second.conditions));
+    const elsewhere = { ...options, allowedOrigins: ["https://elsewhere.example"] };
+    await assert.rejects(addAgent(federation, parts, elsewhere), /\[agent_present\]/);
     const { registered, rendered } = await carried();
     assert.equal(registered?.cardUrl, CARD_URL);
     assert.deepEqual(rendered?.allowedOrigins, ["https://timetable.harbour.example:8443"]);
