@@ -19,7 +19,9 @@ export class ConfigError extends DrawbridgeError {
 
   constructor(file: string, problems: readonly ConfigProblem[]) {
     const lines = problems.map((p) => `${file}:${p.line}: ${p.path === "" ? "" : `${p.path}: `}${p.message}`);
-    super("config_invalid", lines.join("\n"), { hint: `Correct ${file} and run the command again.` });
+    super("config_invalid", lines.join("\n"), {
+      hint: `Correct ${file}. A program that follows it takes it up by itself; else run the command again.`,
+    });
     this.name = "ConfigError";
     this.file = file;
     this.problems = problems;

@@ -41,7 +41,7 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
   const [oldest] = planes.flatMap(({ lookedAt }) => lookedAt ?? []).sort();
   const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
   return [
-    `head      ${short(head)}\nin force  ${short(accepted)}\n`,
+    `head      ${short(head)}\naccepted  ${short(accepted)}\n`,
     refused === null ? "" : `REFUSED: ${refused.detail} [${refused.reason}]\nhint: ${refused.hint}\n`,
     contained.length === 0 ? "No partner is contained.\n" : "",
     renderTableIfAny(

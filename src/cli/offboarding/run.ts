@@ -118,7 +118,8 @@ Read from this organisation's own files; no server is asked.`,
 function textOf(status: RunStatus, next: string): string {
   const { run, kind, trigger, remover, partner, self, steps, completion, otherNext, recordFile } = status;
   const other = self === remover ? partner : remover;
-  const blocked = steps.filter(({ blocks }) => blocks.length > 0);
+  // What an ended run lacks, nobody can do any more.
+  const blocked = status.ended === null ? steps.filter(({ blocks }) => blocks.length > 0) : [];
   return [
     `${remover} removes ${partner} (${kind}, ${trigger}); this is ${self}`,
     `run ${run}, open since ${status.openedAt}`,
@@ -185,7 +186,7 @@ export const abortCommand = defineCommand({
       `Run ${run.run} is aborted; it will have no record.`,
       closed.length === 0
         ? "It had closed no plane."
-        : `STILL CLOSED for ${other}: planes ${closed.map(planeLabel).join(", ")}.`,
+        : `STILL CLOSED for ${other}: plane${closed.length === 1 ? "" : "s"} ${closed.map(planeLabel).join(", ")}.`,
       ...(contained ? [`${other} is still contained: drawbridge federation restore.`] : []),
     ];
     print(options, { run: run.run, ended: run.ended, closed, contained }, () => `${lines.join("\n")}\n`);

@@ -9,6 +9,7 @@ import { findRun, readStage } from "../../../../src/federation/offboarding/run/r
 import { abort, next, runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { runCliHere } from "../../../support/cli-in-process.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { openRunAt } from "../../../support/offboarding.ts";
 import { A, B } from "../../../support/offboarding-planes.ts";
@@ -184,5 +185,21 @@ describe("kinds of removal", () => {
     }
     assert.doesNotMatch(readFileSync(join(a.parts, "gateway/invocation.yaml"), "utf8"), /b-bridge/);
     assert.equal((await openRunAt(a)).ended, null);
+  });
+
+  it("the status of an aborted run asks for nothing that its open stage lacks [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    a.answers.set("invoke", { verdict: "open", status: 200, reason: "answered" });
+    await next(a.context);
+    const config = ["--config", join(a.folder, "federation.yaml")];
+    assert.match(
+      (await runCliHere(["offboarding", "status", ...config])).stdout,
+      /a2a_stop cannot be signed/,
+    );
+    const aborted = await runCliHere(["offboarding", "abort", "--reason", "called_off", ...config]);
+    assert.match(aborted.stdout, /STILL CLOSED for b\.test: plane 5 gateway\./);
+    const { code, stdout } = await runCliHere(["offboarding", "status", ...config]);
+    assert.equal(code, 0);
+    assert.doesNotMatch(stdout, /cannot be signed/);
   });
 });
