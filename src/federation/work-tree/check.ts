@@ -57,7 +57,9 @@ export function checkRepository(
     ...results,
     resultOf("abuse-report schema", checkAbuseSchema(registryFiles.get(ABUSE_REPORT_SCHEMA))),
     withRegistry("renders equal the registry", (loaded) =>
-      compareRendered(rendered, renderAll(loaded)).map(({ change, path }) => `${path} would be ${change}`),
+      compareRendered(rendered, renderAll(loaded)).map(
+        ({ change, path }) => `${path} would be ${change} by \`drawbridge federation render\``,
+      ),
     ),
     withRegistry("re-admissions are recorded", (loaded) =>
       withoutReadmission(loaded, readmissions.values()).map(

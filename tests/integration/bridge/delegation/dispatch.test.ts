@@ -78,7 +78,7 @@ describe("dispatch", () => {
         { credentials: { ...credentials, clientSecret: { env: "DRAWBRIDGE_SECRET_ABSENT" } } },
         "unauthenticated",
       ],
-      [{ allowedOrigins: new Array<string>() }, "protocol"],
+      [{ allowedOrigins: [] as string[] }, "protocol"],
     ] as const) {
       const { harness, admit } = await setUpDelegation(t, { harness: { entry } });
       const row = await admit();
