@@ -27,8 +27,8 @@ const BYTES: ReadonlySet<string> = new Set(["raw", "bytes", "fileWithBytes", "fi
 const OWN: ReadonlySet<string> = new Set(["data", "metadata"]);
 
 function claimsBytes(value: unknown): boolean {
-  if (typeof value !== "object" || value === null) return false;
-  return Object.entries(value).some(([name, one]) =>
+  if (Array.isArray(value)) return value.some(claimsBytes);
+  return Object.entries(membersOf(value)).some(([name, one]) =>
     BYTES.has(name) ? typeof membersOf(one)["length"] === "number" : !OWN.has(name) && claimsBytes(one),
   );
 }
