@@ -129,8 +129,8 @@ const LENGTH_MAX = 64;
 const EMOJI_MARKS = /[\u{fe0f}\u{20e3}]/gu;
 const plain = (key: string) => key.replace(EMOJI_MARKS, "").trim().toLowerCase();
 
-/** Whether people see two reactions as one: "1" stands for the keycap 1. A long text is no key; anybody may send one. */
+/** Whether people see two reactions as one: "1" stands for the keycap 1. Nothing visible, or a long text, is no key. */
 export function sameKey(left: string, right: string): boolean {
   if (left.length > LENGTH_MAX || right.length > LENGTH_MAX) return false;
-  return plain(left) === plain(right);
+  return plain(left) !== "" && plain(left) === plain(right);
 }

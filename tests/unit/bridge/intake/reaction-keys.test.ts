@@ -7,6 +7,8 @@ describe("keys of reactions", () => {
     assert.ok(sameKey("1\u{fe0f}\u{20e3}", " 1 "));
     assert.ok(sameKey("Yes", "yes"));
     assert.ok(!sameKey("1", "2"));
+    // A file without a caption says "", and chooses no option of which nothing is seen.
+    assert.ok(!sameKey("\u{fe0f}", ""));
     assert.ok(!sameKey("1", `1${"\u{fe0f}".repeat(20_000)}`));
   });
 });
