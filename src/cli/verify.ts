@@ -28,7 +28,7 @@ docs/reference/offboarding-records.md explains each.
 The exit code of a record:
   0  verified
   1  not verified
-  2  the command line, the trust file or a key is wrong, or the record cannot be read
+  2  the command line, the trust file or a key is wrong, or the file of the record cannot be opened
   5  everything that the two manage is closed, and they do not manage every part; what is left is named
   6  unilateral: the remover's side is closed, and the partner has shown nothing closed`,
   run([file], options) {

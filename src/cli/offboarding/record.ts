@@ -14,6 +14,7 @@ import {
   registryProblems,
 } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS, renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
+import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { openRun, openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
@@ -84,6 +85,7 @@ and agrees with the registry. Opening again changes nothing. The run's ID is pri
     const problems = registryProblems(record, registry, entry);
     if (problems.length > 0) throw new RecordError(path, problems);
     const { serverName: partner } = entry.partner;
+    const parties = federation.config.offboarding && trustOf(federation.config).parties;
     const opened =
       sameRun(federation, record.run ?? undefined, partner, found.file) ??
       (await openRun(federation, {
@@ -91,6 +93,10 @@ and agrees with the registry. Opening again changes nothing. The run's ID is pri
       }));
     changeRecordFile(path, new Map([["run", opened.run]]));
     report(opened, path, options);
+    for (const name of [opened.remover, opened.partner]) {
+      if (parties === undefined || parties.some(({ organisation }) => organisation === name)) continue;
+      say(`The trust file has no key of ${name}: nothing can be signed or taken in until it is there.`);
+    }
     return ExitCode.ok;
   },
 });

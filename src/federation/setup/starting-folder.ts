@@ -3,12 +3,13 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { parse, stringify } from "yaml";
+import { z } from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { quoted } from "../../domain/printable.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { createFile, requireAbsent } from "../../runtime/write-file.ts";
+import { createFile, readIfPresent, requireAbsent } from "../../runtime/write-file.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
 import { renderAll } from "../planes/render.ts";
 import { loadRegistry } from "../registry/load.ts";
@@ -91,6 +92,16 @@ function agentsOf(file: string): unknown {
   return (parse(text) as { readonly agents: unknown }).agents;
 }
 
+const OBSERVE_PORT = 29_341;
+const Observed = z.looseObject({ observe: z.looseObject({ port: z.int() }) });
+
+/** @throws ConfigError when the bridge's configuration says none */
+function observePortOf(bridge: string | undefined): number {
+  const file = join(bridge ?? "", "bridge.yaml");
+  const text = bridge && readIfPresent(file);
+  return text === undefined || text === "" ? OBSERVE_PORT : parseYaml(Observed, text, file).observe.port;
+}
+
 function federationYaml(options: StartingOptions): string {
   const { homeserverUrl, bridge } = options;
   const { name, email } = authorOf(options);
@@ -98,7 +109,7 @@ function federationYaml(options: StartingOptions): string {
   const card = {
     agentsFile: join(folder, "agents.yaml"),
     bridgeAuditFile: join(folder, "audit.jsonl"),
-    bridgeHealthUrl: "http://127.0.0.1:29341/readyz",
+    bridgeHealthUrl: `http://127.0.0.1:${observePortOf(bridge)}/readyz`,
   };
   const cardLines = stringify({ card }, { lineWidth: 0 }).trimEnd();
   return `# Federation control of ${options.serverName}. Paths are relative to this file.

@@ -76,16 +76,16 @@ describe("drawbridge federation init", () => {
     const may = { allowedServers: ["example.org"], allowedSenders: ["*:example.org"] };
     const agents = { "docs-qa": { ...consumes["docs-qa"], ...may } };
     writeFileSync(join(bridge, "agents.yaml"), JSON.stringify({ version: 1, agents }));
+    writeFileSync(join(bridge, "bridge.yaml"), "version: 1\nobserve: {port: 4711}\n");
     const { directory, run } = init(t, "--bridge", bridge);
     const { code, stderr } = await run();
     assert.equal(code, ExitCode.ok, stderr);
     const folder = clone(directory);
     const carried = parse(readFileSync(join(folder, "rendered/card/agents.yaml"), "utf8"));
     assert.deepEqual(Object.keys(carried.agents), ["docs-qa"]);
-    assert.equal(
-      loadFederationConfig(join(directory, "federation.yaml")).card?.agentsFile,
-      join(bridge, "agents.yaml"),
-    );
+    const { card } = loadFederationConfig(join(directory, "federation.yaml"));
+    assert.equal(card?.agentsFile, join(bridge, "agents.yaml"));
+    assert.equal(card.bridgeHealthUrl, "http://127.0.0.1:4711/readyz");
 
     writeFileSync(join(bridge, "agents.yaml"), "version: 1\nagents: {docs-qa: {}}\n");
     const refused = init(t, "--bridge", bridge);

@@ -1,6 +1,7 @@
 // The private record from the command line: begun, filled in, opened once.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { generateKeyPairSync } from "node:crypto";
+import { appendFileSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse, stringify } from "yaml";
@@ -42,7 +43,7 @@ async function deployment(t: TestContext) {
 
 describe("private record commands", () => {
   it("offboarding open begins a record, and opens one run once every field is set, however often it is run [OFF-1]", async (t) => {
-    const { record, open } = await deployment(t);
+    const { directory, config, record, open } = await deployment(t);
     const begun = await open("--kind", "full");
     assert.equal(begun.code, 5, begun.stderr);
     assert.match(begun.stderr, /revocation\.trigger/);
@@ -67,8 +68,14 @@ describe("private record commands", () => {
     const { run: first } = JSON.parse(opened.stdout) as { run: { run: string; kind: string } };
     assert.match(first.run, /^[0-9a-f]{32}$/);
     assert.equal(first.kind, "full");
+    const { publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+    const text = publicKey.export({ type: "spki", format: "pem" });
+    const parties = [{ organisation: "matrix.lighthouse.example", keys: [{ text }] }];
+    writeFile(join(directory, "trust.yaml"), stringify({ version: 1, parties }));
+    appendFileSync(config, "offboarding: {signingKey: {file: p.pem}, trustFile: trust.yaml}\n");
     const again = await open();
     assert.equal(again.stdout, `${first.run}\n`);
+    assert.match(again.stderr, /has no key of matrix\.lighthouse\.example:8448: nothing can be signed/);
     const changed = await open("--kind", "partial");
     assert.equal(changed.code, 2);
     assert.match(changed.stderr, /says something else in the record/);
