@@ -57,7 +57,7 @@ export async function assessOrigin(revision: Revision, context: HeadContext): Pr
   }
   const [bad, ...more] = await refusedCommits(repository, revision, signing, accepted, clock.now());
   if (bad === undefined) return undefined;
-  const others = more.length === 0 ? "" : `; ${more.length} more that it brings are refused as well`;
+  const others = more.length === 0 ? "" : `; at least ${more.length} more that it brings are refused as well`;
   return {
     reason: bad.why === "unsigned" ? "signature_not_allowed" : "date_not_possible",
     detail: `${bad.revision} ${WHY_REFUSED[bad.why]}${others}`,

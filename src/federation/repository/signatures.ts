@@ -16,8 +16,8 @@ export interface SigningPolicy {
   readonly trustedBase: Revision | undefined;
 }
 
-/** Git starts ssh-keygen twice for each signature, so that a call for more would not end in time. */
-const COMMITS_PER_CALL = 200;
+/** Git starts ssh-keygen twice for each signature: whoever pushes many forged ones is to keep nobody waiting. */
+const COMMITS_PER_CALL = 20;
 const VERIFIED_KEPT = 100_000;
 
 /** Commits with an allowed signature, by the digest of the list of signers: a signature once good stays so. */
@@ -29,7 +29,7 @@ export interface RefusedCommit {
   readonly why: "backdated" | "postdated" | "unsigned";
 }
 
-/** The commits for which a head is refused; without an accepted one, of the whole history. @param nowMs Unix epoch */
+/** Commits for which a head is refused, as far as it takes to know; without an accepted one, of the whole history. @param nowMs Unix epoch */
 export async function refusedCommits(
   repository: Repository,
   head: Revision,
@@ -45,7 +45,7 @@ export async function refusedCommits(
   });
 }
 
-/** Those of some commits that no allowed key has signed. @throws DrawbridgeError `repository_unusable` */
+/** Commits that no allowed key has signed: of many, those of the first call that finds any. @throws DrawbridgeError `repository_unusable` */
 export async function unsignedAmong(
   repository: Repository,
   revisions: readonly Revision[],
@@ -55,7 +55,7 @@ export async function unsignedAmong(
   if (signers === undefined) return revisions;
   const unsigned: Revision[] = [];
   const unknown = revisions.filter((revision) => !verified.has(`${signers} ${revision}`));
-  for (let from = 0; from < unknown.length; from += COMMITS_PER_CALL) {
+  for (let from = 0; from < unknown.length && unsigned.length === 0; from += COMMITS_PER_CALL) {
     const batch = unknown.slice(from, from + COMMITS_PER_CALL);
     const printed = await gitLine(
       ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%H %G?", "--stdin"],

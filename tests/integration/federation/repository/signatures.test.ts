@@ -156,6 +156,13 @@ describe("signatures of commits", () => {
     assert.deepEqual(await unsignedAmong(repository, [byMine], policy), [byMine]);
   });
 
+  it("of many commits that nobody allowed has signed, few are looked at [GIT-1]", async (t) => {
+    const { repository, root, policy, unsigned } = await signers(t);
+    const bad: Revision[] = [];
+    for (let made = 0; made < 30; made++) bad.push(await unsigned(bad.at(-1) ?? root));
+    assert.deepEqual(await unsignedAmong(repository, bad, policy), bad.slice(0, 20));
+  });
+
   it("an unsigned commit below a signed head is found, however many lie between [GIT-1]", async (t) => {
     const { root, signed, unsigned, found } = await signers(t);
     const bad = await unsigned(await signed(root));
