@@ -77,19 +77,24 @@ interface Entry {
   readonly html: string;
 }
 
+const bytesOf = (entry: Entry | undefined) => Buffer.byteLength(JSON.stringify(entry ?? ""));
+
 function directoryBodies(lines: readonly DirectoryLine[], words: Words): Readonly<Record<string, string>> {
   const sorted = lines.toSorted((left, right) => (left.ghost < right.ghost ? -1 : 1));
   const [first] = sorted;
   if (first === undefined) return { body: words.none };
   const howToAsk = words.howToAsk(serverOf(first.ghost));
-  const entries: Entry[] = [];
-  let bytes = 0;
-  for (const line of sorted.slice(0, LISTED_MAX)) {
-    const entry = entryOf(line, words);
-    bytes += Buffer.byteLength(JSON.stringify(entry));
-    if (bytes > LIST_BYTES_MAX) break;
-    entries.push(entry);
+  const listed = sorted.slice(0, LISTED_MAX).map((line) => ({ line, entry: entryOf(line, words) }));
+  let bytes = listed.reduce((sum, { entry }) => sum + bytesOf(entry), 0);
+  // A card takes no other agent's place: the longest are left out first, up to the name.
+  for (const one of listed.toSorted((left, right) => bytesOf(right.entry) - bytesOf(left.entry))) {
+    if (bytes <= LIST_BYTES_MAX) break;
+    bytes -= bytesOf(one.entry);
+    one.entry = entryOf({ ...one.line, description: undefined, skills: undefined }, words);
+    bytes += bytesOf(one.entry);
   }
+  const entries = listed.map(({ entry }) => entry);
+  while (bytes > LIST_BYTES_MAX) bytes -= bytesOf(entries.pop());
   const left = sorted.length - entries.length;
   const more = left > 0 ? [words.more(left)] : [];
   return {

@@ -117,6 +117,16 @@ describe("the event of a notice", () => {
     assert.match(String(html), /^<ul>\n<li>Mention an agent.*<code>!agents<\/code>/s);
   });
 
+  it("a directory lists every agent, however much the card of one of them says [NOT-1]", () => {
+    const long = { name: "😀".repeat(80), description: "😀".repeat(300), examples: ["😀".repeat(300)] };
+    const others = ["b", "c", "d"].map((one) => {
+      return { ghost: ghost(one), name: one, available: true, description: "bills ".repeat(40) };
+    });
+    const skills = Array.from({ length: 6 }, () => long);
+    const { body } = directory([{ ghost: ghost("a"), available: true, ...long, skills }, ...others]);
+    assert.match(String(body), /😀: @agent_a:a\.test\n- b: .*bills\n- c: .*bills\n- d: .*bills$/);
+  });
+
   it("a directory of any size and any names fits one event [NOT-1]", () => {
     const name = unicodeText({ minLength: 1, maxLength: 255 });
     fc.assert(
