@@ -1,4 +1,4 @@
-// drawbridge delegation: the questions that are not ended.
+// drawbridge delegation: the questions that a bridge has taken.
 import type { OpenDelegation } from "../bridge/ledger/operator-commands.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand, OPTION } from "./lib/command.ts";

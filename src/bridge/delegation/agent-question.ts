@@ -147,7 +147,7 @@ function readOptions(json: string): readonly QuestionOption[] | undefined {
       value: label.trim(),
     };
   });
-  const isTaken = ({ key }: QuestionOption, index: number) =>
-    options?.slice(0, index).some((earlier) => sameKey(earlier.key, key));
-  return options?.some(isTaken) ? undefined : options;
+  const isUnusable = ({ key }: QuestionOption, index: number) =>
+    !sameKey(key, key) || options?.slice(0, index).some((earlier) => sameKey(earlier.key, key));
+  return options?.some(isUnusable) ? undefined : options;
 }

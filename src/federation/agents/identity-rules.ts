@@ -28,7 +28,7 @@ export const GUARDS = {
   retired_client: "Declare a client with an ID of its own, which was never used before.",
   fresh_secret: "Name a secret of the new client's own by reference: clientSecret: {file: …}.",
   agent_present:
-    "Take another name; or remove the agent first: drawbridge agent remove. A new key of the same agent is pinned with drawbridge agent pin.",
+    "Take another name; or remove the agent first: drawbridge agent remove. A new key of the same agent is pinned with drawbridge agent pin; a new origin is written into allowedOrigins of its entry.",
   unverified_card:
     "See what the address serves with drawbridge card fetch. The card must be signed (drawbridge card sign) by the key that is handed over.",
   unknown_agent: "Correct its name, or register the agent first, without a pin.",

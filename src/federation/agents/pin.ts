@@ -29,7 +29,7 @@ export interface AddOptions {
   readonly allowedOrigins: readonly string[];
 }
 
-/** Undefined when the agent is there already, at this address under this key. @throws DrawbridgeError */
+/** Undefined when the agent is there already, at this address, under this key, with these origins. @throws DrawbridgeError */
 async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
   const { registry } = base;
   const { agent, cardUrl, identity, allowedOrigins } = options;

@@ -1,6 +1,7 @@
 // Access tokens by the OAuth 2.0 client credentials grant (RFC 6749, sections 2.3.1 and 4.4; RFC 8707).
-// Invariants: a token is used until 30 s before it expires; one request at a time for each (endpoint, client, resource); the
-// secret is read anew for each request; neither secret nor token nor a body of the issuer appears in an error.
+// Invariants: a token is used until 30 s before it expires, or for half its life where that is longer; one request at a time
+// for each (endpoint, client, resource); the secret is read anew for each request; neither secret nor token nor a body of the
+// issuer appears in an error.
 import { z } from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { undefinedFor } from "../../../domain/errors.ts";

@@ -35,6 +35,7 @@ describe("the options of an agent's question", () => {
     ["a key of more than 16 characters", { options: [{ label: "one", key: "x".repeat(17) }] }],
     ["an ID that is no text", { options: [{ label: "one", id: 1 }] }],
     ["a key that is null", { options: [{ label: "one", key: null, id: "a" }] }],
+    ["a key of which nothing is seen", { options: [{ label: "one", key: "\u{fe0f}" }] }],
     ["keys that people see as one", { options: ["one", { label: "two", key: "1" }] }],
   ] as const) {
     it(`${what} leaves the data a part of the question [DEL-6]`, () => {
