@@ -12,7 +12,12 @@ import {
   withoutReadmission,
 } from "../registry/retired-identities-checks.ts";
 import type { Revision } from "../repository/repository.ts";
-import { canReadSigners, type RefusedCommit, refusedCommits } from "../repository/signatures.ts";
+import {
+  canReadSigners,
+  type RefusedCommit,
+  refusedCommits,
+  unsignedAmong,
+} from "../repository/signatures.ts";
 import { type Refusal, readHead } from "../state/plane-records.ts";
 import type { ReconcileContext } from "./context.ts";
 import {
@@ -107,10 +112,14 @@ async function retiredBefore(revision: Revision, context: HeadContext): Promise<
   const since = accepted ?? signing?.trustedBase;
   const onBranch = await repository.changesSince(since, revision, "registry");
   // Whether the branch stood at a commit that a merge brings is known only from what was accepted.
-  const changes =
-    accepted === undefined && signing !== undefined
-      ? await repository.changesSince(since, revision, "registry", "merged")
-      : onBranch;
+  const changes = new Map(onBranch);
+  if (accepted === undefined && signing !== undefined) {
+    const merged = await repository.changesSince(since, revision, "registry", "merged");
+    const others = [...merged.keys()].filter((commit) => !onBranch.has(commit));
+    // Nothing is read that a stranger wrote: it may be of any size, and no file.
+    const unsigned = new Set(await unsignedAmong(repository, others, signing));
+    for (const [commit, written] of merged) if (!unsigned.has(commit)) changes.set(commit, written);
+  }
   const texts = await repository.blobs([...changes.values()].flat().map(({ blobId }) => blobId));
   for (const [commit, written] of changes) {
     const retiring = new Set(

@@ -38,24 +38,25 @@ export async function refusedCommits(
   nowMs: number,
 ): Promise<readonly RefusedCommit[]> {
   const brought = await broughtBy(repository, head, policy, accepted, nowMs);
-  const unsigned = new Set(await unsignedAmong(repository, [...brought.keys()], policy));
+  const unsigned = new Set(await unsignedAmong(repository, [...brought.keys()], policy, 1));
   return [...brought].flatMap(([revision, wrongDate]) => {
     const why = wrongDate ?? (unsigned.has(revision) ? "unsigned" : undefined);
     return why === undefined ? [] : [{ revision, why }];
   });
 }
 
-/** Commits that no allowed key has signed: of many, those of the first call that finds any. @throws DrawbridgeError `repository_unusable` */
+/** Those of some commits that no allowed key has signed. @param enough how many end the search @throws DrawbridgeError `repository_unusable` */
 export async function unsignedAmong(
   repository: Repository,
   revisions: readonly Revision[],
   { allowedSignersFile }: SigningPolicy,
+  enough = Number.POSITIVE_INFINITY,
 ): Promise<readonly Revision[]> {
   const signers = digestOf(allowedSignersFile);
   if (signers === undefined) return revisions;
   const unsigned: Revision[] = [];
   const unknown = revisions.filter((revision) => !verified.has(`${signers} ${revision}`));
-  for (let from = 0; from < unknown.length && unsigned.length === 0; from += COMMITS_PER_CALL) {
+  for (let from = 0; from < unknown.length && unsigned.length < enough; from += COMMITS_PER_CALL) {
     const batch = unknown.slice(from, from + COMMITS_PER_CALL);
     const printed = await gitLine(
       ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%H %G?", "--stdin"],

@@ -219,6 +219,15 @@ describe("accepting the branch's head", () => {
     const unsigned = await commitRegistry(repository, new Map([[PILOTS, retire(closed)]]));
     await mergeOf(base, unsigned);
     assert.equal(await fresh(good), undefined, "what nobody has signed has retired nothing");
+
+    const tree = (entry: string, id: string) => {
+      writeFileSync(join(keys, "tree"), Buffer.concat([Buffer.from(`${entry}\0`), Buffer.from(id, "hex")]));
+      return operatorGit(repository.path, "hash-object", "-t", "tree", "-w", join(keys, "tree"));
+    };
+    const noFile = tree("100644 x.yaml", operatorGit(repository.path, "rev-parse", `${base}^{tree}`));
+    const odd = tree("40000 registry", noFile);
+    await mergeOf(base, operatorGit(repository.path, "commit-tree", "-m", "x", "-p", base, odd) as Revision);
+    assert.equal(await fresh(good), undefined, "and nothing of it is read");
   });
 
   it("a removed partner with a new client is admitted by no commit without the record of its re-admission [OFF-5] [RDM-1]", async (t) => {
