@@ -127,3 +127,20 @@ def test_rooms_whose_cached_acl_is_not_the_one_of_their_state_differ() -> None:
     assert not differs(governed, acl(allow=("a.test", "b.test")), PARTNER)
     assert not differs(None, None, PARTNER)
     assert not differs(acl("b.test"), None, PARTNER, is_in=False), "the homeserver has left the room"
+
+
+def test_an_acl_of_thousands_of_names_does_not_keep_the_homeserver_busy() -> None:
+    names = [f"s{number}.test" for number in range(4_000)]
+    acl = event("@a:a.test", "m.room.server_acl", state_key="", content={"allow": ["*"], "deny": names})
+    asked: list[str] = []
+
+    def matches(host: str) -> bool:
+        asked.append(host)
+        return host not in names
+
+    lookup = Lookup(SimpleNamespace(server_matches_acl_event=matches))
+    acls = EnforcedAcls(fake_api(lookup, acl))  # type: ignore[arg-type]
+    now(acls.enforcement("!room", "a.test"))
+    assert now(acls.differing(["!room"], [PARTNER])) == []
+    assert len(asked) < 100
+    assert names[-1] in asked, "what was denied last"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _NOT_CACHED = object()
 # Stands for every server that nobody names (RFC 2606, section 2).
 _UNNAMED_SERVER = "unnamed-server.invalid"
+# Each name is compared with all in the ACL, ten thousand at most; the homeserver does nothing else meanwhile.
+_COMPARISONS_MAX = 200_000
 
 
 class _Evaluator(Protocol):
@@ -90,7 +92,7 @@ class EnforcedAcls:
     async def differing(self, room_ids: Iterable[str], servers: Iterable[str]) -> list[str]:
         """Which of the rooms have an ACL in force that differs from their state.
 
-        They are compared for these servers, for those that the state's ACL names without a wildcard, and for
+        They are compared for these servers, for those that `_names_of` the state's ACL gives, and for
         one that nobody names. A room that is not cached does not differ: its next request reads the state.
         Nor does a room that the homeserver has left: it has no state of it any more, and nothing to enforce.
         """
@@ -127,12 +129,12 @@ def _allows(evaluator: _Evaluator | None, host: str) -> bool:
     return evaluator is None or evaluator.server_matches_acl_event(host)
 
 
-def _names_of(acl: Mapping[str, object]) -> Iterable[str]:
-    for key in ("allow", "deny"):
-        names = acl.get(key)
-        for name in names if isinstance(names, list | tuple) else ():
-            if isinstance(name, str) and "*" not in name and "?" not in name:
-                yield name
+def _names_of(acl: Mapping[str, object]) -> list[str]:
+    """The servers that an ACL names without a wildcard; of more than some four hundred names the last."""
+    lists = (acl.get(key) for key in ("allow", "deny"))
+    entries = [name for names in lists if isinstance(names, list | tuple) for name in names]
+    named = [name for name in entries if isinstance(name, str) and "*" not in name and "?" not in name]
+    return named[-_COMPARISONS_MAX // (len(entries) or 1) :]
 
 
 def _hosts(servers: Iterable[str]) -> set[str]:
