@@ -1,6 +1,7 @@
 // Passing statements on as files, and taking in what came back.
-import { TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
+import { SKIPPED_WORD, TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import { CLOCK_SKEW_MS } from "../../../records/format/fields.ts";
+import { STAGE_NAMES } from "../../../records/format/stages.ts";
 import {
   exportExchange,
   type HeldStatements,
@@ -13,6 +14,7 @@ import {
   statementIn,
 } from "../../../records/sign/held-statements.ts";
 import type { Problem } from "../../../records/verify/reasons.ts";
+import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { clientsAt, partnerEntry } from "../../registry/partner.ts";
@@ -56,6 +58,7 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
     const imported = importExchange(bytes, removalOf(context), readStatements(run));
     requireSameTrigger(run, imported.held);
     requireWithinRun(run, imported.held, context.clock.now());
+    requireInTurn(run, imported.held);
     await requireOwnClients(context, imported.held);
     writeStatements(run, imported.held, timestamp(context.clock.now()));
     const recordFile = finishRecord(context);
@@ -75,6 +78,22 @@ function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number
     const problem = { reason: "times_out_of_order", where: placeOfStatement(statement) } as const;
     if (Date.parse(at) < from) return [{ ...problem, detail: "closed before the run was opened" }];
     return Date.parse(at) > until ? [{ ...problem, detail: "closed in the future" }] : [];
+  });
+  refuseUnlessClean(REFUSED, problems);
+}
+
+/** Refuses a stage that was closed before this organisation's stage before it: with it, no completion would ever hold. */
+function requireInTurn(run: Run, { envelopes }: HeldStatements): void {
+  const stages = stagesIn(envelopes);
+  const problems = [...stages].flatMap(([where, { predicate }]): Problem[] => {
+    const { organisation, stage, attested, closed_at } = predicate;
+    const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
+    if (organisation === run.self || before === undefined) return [];
+    if (attested.some((word) => word.startsWith(SKIPPED_WORD))) return [];
+    const own = placeOf({ organisation: run.self, stage: before });
+    const closed = stages.get(own)?.predicate.closed_at;
+    if (closed !== undefined && Date.parse(closed) <= Date.parse(closed_at) + CLOCK_SKEW_MS) return [];
+    return [{ reason: "times_out_of_order", where, detail: `closed before ${own}` }];
   });
   refuseUnlessClean(REFUSED, problems);
 }

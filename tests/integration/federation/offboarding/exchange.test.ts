@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
-import { findRun, writeRun } from "../../../../src/federation/offboarding/run/run-file.ts";
+import { findRun, writeRun, writeStatements } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
 import { runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { complete } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
@@ -130,6 +130,27 @@ describe("exchange of statements", () => {
     await refusedAs(importStatements(a.context, readFileSync(back)), "closed before the run was opened");
     writeRun(state, run);
     assert.equal((await importStatements(a.context, readFileSync(back))).added.statements, 1);
+  });
+
+  it("importStatements refuses a stage that the other organisation has closed out of turn, with which no completion would hold [OFF-3]", async (t) => {
+    const { directory, a, b, closeStages } = await openParties(t);
+    await closeStages(1);
+    await stepAt(directory, b, "next");
+    await stepAt(directory, b, "sign");
+    const { text } = await exportStatements(b.context);
+    const file = JSON.parse(text);
+    const isOfB = (envelope: { payload: string }) =>
+      Buffer.from(envelope.payload, "base64").includes('"organisation":"b.test');
+    const envelopes = file.envelopes.filter(isOfB);
+    const evidence = file.evidence.filter(({ partner }: { partner: string }) => partner === "a.test");
+    const early = Buffer.from(JSON.stringify({ ...file, envelopes, evidence }), "utf8");
+    const run = findRun(a.federation.state);
+    writeStatements(run, { envelopes: [], evidence: [] }, run.opened_at);
+    const refused = await importStatements(a.context, early).catch((error: unknown) => error);
+    assert.ok(refused instanceof RecordRefused, String(refused));
+    assert.match(refused.message, /times_out_of_order at b\.test\/\S+ \(closed before a\.test\/a2a_stop\)/);
+    assert.deepEqual(viewAt(a).statements.envelopes, []);
+    assert.equal((await importStatements(a.context, Buffer.from(text, "utf8"))).added.statements, 3);
   });
 
   it("importStatements refuses a stage that covers another client than ours at the other organisation [OFF-3]", async (t) => {
