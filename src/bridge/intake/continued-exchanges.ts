@@ -2,6 +2,7 @@
 // only a reply to the agent's ghost, or a message in that thread, goes on, and only one of the same person in the same room
 // with the agent as it was pinned; each question is answered once; an answer to a question that has ended asks nothing new.
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
+import { visibleLine } from "../../domain/printable.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import type { NewAnswer, OpenQuestion, RecentAnswer, Subject } from "../ledger/admission-types.ts";
 import { promptOf } from "./question-text.ts";
@@ -132,5 +133,5 @@ const plain = (key: string) => key.replace(EMOJI_MARKS, "").trim().toLowerCase()
 /** Whether people see two reactions as one: "1" stands for the keycap 1. Nothing visible, or a long text, is no key. */
 export function sameKey(left: string, right: string): boolean {
   if (left.length > LENGTH_MAX || right.length > LENGTH_MAX) return false;
-  return plain(left) !== "" && plain(left) === plain(right);
+  return visibleLine(plain(left)) !== "" && plain(left) === plain(right);
 }
