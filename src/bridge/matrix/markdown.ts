@@ -27,6 +27,8 @@ function inline(children: readonly Token[]): Token[] {
   const kept: Token[] = [];
   const links: boolean[] = [];
   for (const token of children) {
+    // An entity may have become the `@`.
+    if (token.type === "text") token.content = withoutRoomMention(token.content);
     if (token.type === "link_open") {
       const href = String(token.attrGet("href") ?? "").trim();
       links.push(MAIL.test(href) || isWebsite(href));

@@ -154,7 +154,8 @@ describe("events of an answer", () => {
   });
 
   it("an answer mentions nobody but its asker, whatever it says", async () => {
-    const text = "@room look, @Room! [you](https://matrix.to/#/@bob:a.test) see matrix:u/bob:a.test";
+    const text =
+      "@room look, @Room! &#64;room **&commat;room** [you](https://matrix.to/#/@bob:a.test) see matrix:u/bob:a.test";
     const [part] = await answerParts({ text }, SOURCE);
     assert.deepEqual(part?.content["m.mentions"], { user_ids: ["@alice:a.test"] });
     assert.doesNotMatch(JSON.stringify(part?.content), /@room/i);
