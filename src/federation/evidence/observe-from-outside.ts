@@ -6,7 +6,7 @@ import { loadProbeConfig } from "../probes/config.ts";
 import { probeFromOutside } from "../probes/from-outside.ts";
 import type { Federation } from "../reconcile/context.ts";
 import type { ObserveFromOutside } from "../workflow/observe-plane.ts";
-import { collectStream, type StreamPartner } from "./record-streams.ts";
+import { collectStream, type StreamEvidence, type StreamPartner } from "./record-streams.ts";
 
 /** @throws DrawbridgeError `usage` where the file is about another server or partner, `secret_unavailable` */
 export function outsideProbe({ config, clock, random }: Federation, file: string): ObserveFromOutside {
@@ -37,8 +37,9 @@ export function outsideProbe({ config, clock, random }: Federation, file: string
 /** Why an event did not come in, by the violations file; undefined when no line names it. */
 export async function violationOf(file: string, partner: StreamPartner, eventId: string) {
   const window = { since: "1970-01-01T00:00:00.000Z", until: "9999-12-31T23:59:59.999Z" };
-  const { items } = await collectStream("border_violations", file, partner, window);
-  const found = items.findLast(({ facts }) => "event" in facts && facts.event === eventId);
+  const names = (facts: StreamEvidence["facts"]) => "event" in facts && facts.event === eventId;
+  const { items } = await collectStream("border_violations", file, partner, window, names);
+  const found = items.at(-1);
   if (found?.facts.stream !== "border_violations") return undefined;
   const { reason, policy_digest } = found.facts;
   return { layer: "border", reason, references: policy_digest === null ? [] : [policy_digest] };

@@ -179,6 +179,7 @@ export async function collectStream(
   file: string | undefined,
   partner: StreamPartner,
   window: Window,
+  isWanted: (facts: StreamEvidence["facts"]) => boolean = () => true,
 ): Promise<{ readonly summary: StreamSummary; readonly items: readonly StreamEvidence[] }> {
   const none = { bytes: 0, lines: 0, matching: 0, refused_lines: 0 };
   const nothing = (state: StreamSummary["state"]) => ({
@@ -204,7 +205,7 @@ export async function collectStream(
         continue;
       }
       const time = Date.parse(read.at);
-      if (!read.concerns || time < since || time > until) continue;
+      if (!read.concerns || time < since || time > until || !isWanted(read.facts)) continue;
       counts.matching += 1;
       const body = { at: read.at, facts: read.facts, line_digest: sha256Tagged(bytes) };
       items.push({ ...body, digest: sha256Tagged(canonicalize(body)) });
