@@ -21,8 +21,11 @@ export function canonicalize(value: Json): string {
     return JSON.stringify(value);
   }
   if (isList(value)) return `[${value.map(canonicalize).join(",")}]`;
-  const member = (name: string) => `${canonicalize(name)}:${canonicalize(value[name] ?? null)}`;
-  return `{${Object.keys(value).sort().map(member).join(",")}}`;
+  let members = "";
+  for (const name of Object.keys(value).sort()) {
+    members += `${members === "" ? "" : ","}${canonicalize(name)}:${canonicalize(value[name] ?? null)}`;
+  }
+  return `{${members}}`;
 }
 
 /** Canonical JSON as the Matrix specification (appendices) has it, of objects, arrays, strings and integers. */
