@@ -97,9 +97,10 @@ const Observed = z.looseObject({ observe: z.looseObject({ port: z.int() }) });
 
 /** @throws ConfigError when the bridge's configuration says none */
 function observePortOf(bridge: string | undefined): number {
-  const file = join(bridge ?? "", "bridge.yaml");
-  const text = bridge && readIfPresent(file);
-  return text === undefined || text === "" ? OBSERVE_PORT : parseYaml(Observed, text, file).observe.port;
+  if (bridge === undefined) return OBSERVE_PORT;
+  const file = join(bridge, "bridge.yaml");
+  const text = readIfPresent(file);
+  return text === undefined ? OBSERVE_PORT : parseYaml(Observed, text, file).observe.port;
 }
 
 function federationYaml(options: StartingOptions): string {

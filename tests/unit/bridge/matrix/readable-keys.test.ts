@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { readableKeys } from "../../../../src/bridge/matrix/keys-query.ts";
+import { createKeysClaim, readableKeys } from "../../../../src/bridge/matrix/keys-query.ts";
+import { ok } from "../../../../src/bridge/matrix/request-result.ts";
 
 const EVE = "@eve:evil.test";
 const ALICE = "@alice:a.test";
@@ -24,5 +25,13 @@ describe("readable keys", () => {
     assert.deepEqual(alice, { PHONE: {} });
     const few = of({ ["D".repeat(256)]: {}, ["D".repeat(255)]: {} });
     assert.deepEqual(readableKeys("keys_query", few), of({ ["D".repeat(255)]: {} }));
+  });
+
+  it("of a claim hold nothing of a text that stands in the place of an object [DEL-10]", async () => {
+    const answer = { one_time_keys: "text", failures: "text" };
+    const claimed = await createKeysClaim()({ one_time_keys: { [EVE]: {} } }, "a.test", async () =>
+      ok(answer),
+    );
+    assert.deepEqual(claimed, ok({ one_time_keys: {}, failures: {} }));
   });
 });
