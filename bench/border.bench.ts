@@ -2,7 +2,7 @@
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { z } from "zod";
+import * as z from "zod";
 import { findPrograms } from "../lab/programs.ts";
 import { ROOT } from "../tests/support/temporary.ts";
 import type { Bench } from "./bench.ts";

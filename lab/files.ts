@@ -1,7 +1,7 @@
 // The lab's JSON, secret and configuration files.
 // Invariants: a file is whole or absent, never half written; a secret is readable by this user alone and is made once;
 // configuration that was edited by hand is not overwritten.
-import { z } from "zod";
+import * as z from "zod";
 import { systemRandom } from "../src/domain/clock.ts";
 import { sha256Tagged } from "../src/domain/digest.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";

@@ -1,7 +1,7 @@
 // What a lab is: its identity, its names and its ports, kept in lab.json from start to start.
 // Invariant: a server's name never changes once it was given, because its database and every room carry
 // it; when its port has to change, the proxy maps the name to the new one.
-import { z } from "zod";
+import * as z from "zod";
 import { type Clock, type Random, systemClock, systemRandom } from "../src/domain/clock.ts";
 import { parseServerName, type ServerName } from "../src/domain/identifiers.ts";
 import { readJson, writeJson } from "./files.ts";

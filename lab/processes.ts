@@ -3,7 +3,7 @@
 // Invariant: the lab signals a process only if its identity was recorded when the lab started it, or if it
 // carries the lab's own random ID in its environment.
 import { readdirSync, readFileSync } from "node:fs";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../src/domain/clock.ts";
 
 export const ProcessIdentity = z.strictObject({

@@ -49,13 +49,12 @@ function readManifest(folder: string): Manifest {
   return JSON.parse(readFileSync(join(ROOT, folder, "package.json"), "utf8")) as Manifest;
 }
 
-/** Leaves out the messages of zod in languages that no program selects: a third of the verifier. */
-const ENGLISH_ONLY: Plugin = {
-  name: "english-only",
-  setup({ onLoad }) {
-    onLoad({ filter: /[\\/]zod[\\/]v4[\\/]locales[\\/]index\.js$/ }, () => ({
-      contents: `export { default as en } from "./en.js";`,
-    }));
+/** Takes `process` from the global object: Node.js loads forty modules of its own for an import of `node:process`. */
+const GLOBAL_PROCESS: Plugin = {
+  name: "global-process",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^node:process$/ }, () => ({ path: "process", namespace: "global" }));
+    onLoad({ filter: /.*/, namespace: "global" }, () => ({ contents: "export default globalThis.process;" }));
   },
 };
 
@@ -135,12 +134,10 @@ async function bundleFiles(
       js: `import { createRequire } from "node:module";\nconst require = createRequire(import.meta.url);`,
     },
     legalComments: "none",
-    // Node.js parses the bundle at each start. Names are kept, because stack traces show them, and because oidc-provider
-    // finds the lifetime of a token by the name of its class.
+    // Node.js parses the bundle at each start. Names stay as they are written, because stack traces show them, and because
+    // oidc-provider finds the lifetime of a token by the name of its class, which minifySyntax would remove.
     minifyWhitespace: true,
-    minifySyntax: true,
-    keepNames: true,
-    plugins: [ENGLISH_ONLY],
+    plugins: [GLOBAL_PROCESS],
     metafile: true,
     write: false,
     logLevel: "warning",

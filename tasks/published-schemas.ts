@@ -3,7 +3,7 @@
 // file in that folder, its index included, is made here.
 import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { DocsQaConfigFile } from "../examples/docs-qa/config.ts";
 import { FedStatus } from "../lab/status/schema.ts";
 import { AgentCardAudit, DelegationAudit, EncryptedIntakeAudit } from "../src/bridge/audit/records.ts";

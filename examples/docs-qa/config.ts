@@ -1,6 +1,6 @@
 // The sample agent's configuration. Published as docs/reference/schemas/docs-qa.schema.json.
 import { dirname, resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { durationMs } from "../../src/domain/duration.ts";
 import { loadYaml } from "../../src/runtime/load-yaml.ts";
 import { SecretReference } from "../../src/runtime/secrets.ts";

@@ -1,7 +1,7 @@
 // Reads a bridge's audit file and a gateway's access log as they grow: the record of a question, and its
 // invocation.
 import { closeSync, openSync, readSync, statSync } from "node:fs";
-import { z } from "zod";
+import * as z from "zod";
 import { DelegationAudit } from "../../src/bridge/audit/records.ts";
 import type { Clock } from "../../src/domain/clock.ts";
 import type { EventId, GhostMxid } from "../../src/domain/identifiers.ts";

@@ -1,5 +1,5 @@
 // The summaries of a containment and a restore, for people. Pure.
-import { z } from "zod";
+import * as z from "zod";
 import { renderTable } from "../../src/cli/lib/output.ts";
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, planeLabel } from "../../src/federation/plane-order.ts";
 import { EvidenceItem } from "../../src/records/format/evidence-item.ts";

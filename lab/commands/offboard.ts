@@ -1,5 +1,5 @@
 // fed:offboard: the whole removal of one organisation between the operators of both, while the lab goes on.
-import { z } from "zod";
+import * as z from "zod";
 import { renderJson } from "../../src/cli/lib/output.ts";
 import { offboard } from "../offboard/offboard.ts";
 import { ROOM_CHOICES } from "../offboard/open.ts";

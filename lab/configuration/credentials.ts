@@ -2,7 +2,7 @@
 // Invariants: each is made once and kept; a key never leaves its folder, nothing of it is under version control.
 import { copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
-import type { z } from "zod";
+import type * as z from "zod";
 import { generateCardKey } from "../../src/cards/sign.ts";
 import { generateSigningKeys } from "../../src/issuer/server.ts";
 import { createKeyPair } from "../../src/records/sign/signer.ts";

@@ -1,7 +1,7 @@
 // The files that federation control of one organisation needs beside the registry: federation.yaml, a trust file with
 // both parties' record keys, and a probe file for each vantage. Pure.
 import { join, relative } from "node:path";
-import type { z } from "zod";
+import type * as z from "zod";
 import type { FederationConfigFile } from "../../src/federation/config.ts";
 import type { ProbeFile } from "../../src/federation/probes/config.ts";
 import type { TrustFile } from "../../src/records/format/trust.ts";

@@ -2,7 +2,7 @@
 // A and B are partners of each other on every plane; D, the witness, is a partner in rooms alone, whether it
 // runs or not. C has no partner file: it has applied and has a client, and no agent admits that client.
 import { stringify } from "yaml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { abuseReportSchema } from "../../src/federation/abuse/report.ts";
 import type { AgentConsumption, Organisation } from "../../src/federation/registry/organisation.ts";
 import type { Partner } from "../../src/federation/registry/partner.ts";

@@ -1,6 +1,6 @@
 // The configuration of bridge, gateway, issuer and sample agent as their operator would write it. Pure.
 // The bridge's agents.yaml and the issuer's clients come from the registry.
-import type { z } from "zod";
+import type * as z from "zod";
 import type { DocsQaConfigFile } from "../../examples/docs-qa/config.ts";
 import type { BridgeConfigFile } from "../../src/bridge/config.ts";
 import type { GatewayConfigFile } from "../../src/gateway/config.ts";

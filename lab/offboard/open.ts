@@ -5,7 +5,7 @@
 import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { isRemoved, type Partner } from "../../src/federation/registry/partner.ts";
 import { editYaml, type YamlEdit } from "../../src/runtime/edit-yaml.ts";

@@ -2,7 +2,7 @@
 // entries.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { readPublicKey } from "../../src/records/format/ecdsa-p256.ts";
 import { RecordFile } from "../../src/records/format/record-file.ts";
 import { OutOfReachEntry } from "../../src/records/format/statements.ts";

@@ -3,7 +3,7 @@
 // Invariant: both get the record and the public keys alone.
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import type { Lab } from "../lab.ts";

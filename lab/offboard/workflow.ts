@@ -2,7 +2,7 @@
 // the other one writes, and decides what only people can.
 // Invariant: steps that are done already are found, so that an interrupted workflow continues.
 import { rmSync } from "node:fs";
-import { z } from "zod";
+import * as z from "zod";
 import { ExitCode } from "../../src/cli/lib/exit-codes.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge-evidence.ts";

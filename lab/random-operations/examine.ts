@@ -1,5 +1,5 @@
 // What holds between two organisations after an operation, and that the stranger is denied on every plane by both.
-import { z } from "zod";
+import * as z from "zod";
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
 import { borderStatus } from "../../src/federation/planes/border/status.ts";

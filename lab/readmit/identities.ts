@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { stringify } from "yaml";
-import { z } from "zod";
+import * as z from "zod";
 import { generateCardKey } from "../../src/cards/sign.ts";
 import type { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
 import { editYaml } from "../../src/runtime/edit-yaml.ts";

@@ -2,7 +2,7 @@
 // kept the room has them now, and as the partner's person can read them back.
 // Invariants: messages are counted and never kept; one that arrived without content does not count as read back; a
 // count of a copy that was not read to its end is marked.
-import { z } from "zod";
+import * as z from "zod";
 import { type RoomId, serverOf, type UserId } from "../../src/domain/identifiers.ts";
 import { type Lab, pollFor } from "../lab.ts";
 import { type MatrixUser, roomPath } from "../matrix-user.ts";

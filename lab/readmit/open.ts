@@ -1,6 +1,6 @@
 // Opens a re-admission at both organisations, with new identities.
 // Invariant: an interrupted re-admission is continued; the identities for it are made once.
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { isRemoved } from "../../src/federation/registry/partner.ts";
 import type { Lab } from "../lab.ts";

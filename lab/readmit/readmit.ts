@@ -1,6 +1,6 @@
 // Readmits a removed organisation between the two operators: new identities first, then plane by plane in the order of
 // the specification, on both sides; then people of both ask again.
-import { z } from "zod";
+import * as z from "zod";
 import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import type { RoomsChoice } from "../../src/federation/registry/readmission-record.ts";
 import { READMISSION } from "../../src/federation/workflow/procedure.ts";

@@ -2,7 +2,7 @@
 // found again, and the invitations that come with a restore are accepted.
 // Invariants: a ghost counts as brought in once the guest's own homeserver shows it; a replacement is found by the
 // predecessor that it names, which only its maker could write.
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock, Random } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { parseRoomId, parseUserId, type RoomId, type UserId } from "../../src/domain/identifiers.ts";

@@ -1,6 +1,6 @@
 // The seed of a lab: the people at its homeservers with their credentials, and the rooms that A and B share.
 // Invariant: passwords and access tokens are in one file that this user alone can read.
-import { z } from "zod";
+import * as z from "zod";
 import { parseUserId } from "../../src/domain/identifiers.ts";
 import { homeserverEndpoints } from "../endpoints.ts";
 import { readJson } from "../files.ts";

@@ -1,7 +1,7 @@
 // Collects the lab's status from the supervisor, from the lab's files, and from a readiness probe of each program.
 // Invariant: collecting the status changes nothing.
 import { join, resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import {
   Journal,

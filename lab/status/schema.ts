@@ -1,7 +1,7 @@
 // What `fed:status --json` says: everything that a foreign client or script needs to take part in the lab.
 // Published as docs/reference/schemas/fed-status.schema.json. All paths are absolute. It holds passwords,
 // access tokens and database URLs: they are the lab's own, made for it and good for nothing else.
-import { z } from "zod";
+import * as z from "zod";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { OutcomeName } from "../../src/federation/state/plane-records.ts";
 import { ORGANISATION_NAMES } from "../organisations.ts";

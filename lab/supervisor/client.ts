@@ -1,5 +1,5 @@
 // The supervisor's protocol over HTTP on loopback (GET /status, POST /command), and its client.
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { readIfPresent } from "../../src/runtime/write-file.ts";
 import { readJson } from "../files.ts";

@@ -2,7 +2,7 @@
 // Invariant: every process it starts is on record before anything else happens, so that after a crash of
 // the supervisor itself exactly these can be ended.
 import { existsSync, rmSync } from "node:fs";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { writeJson } from "../files.ts";

@@ -1,6 +1,6 @@
 // The bridge's configuration: one YAML file, paths in it relative to that file.
 // docs/reference/configuration.md says what each key means; published as docs/reference/schemas/bridge.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { type ServerName, ServerNameField } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";

@@ -3,7 +3,7 @@
 // by the exact `kid`: `jku`, `jwk`, `x5u` and `x5c` are never read; nothing is accepted that is not signed; signing code is
 // never loaded from here.
 import { type CryptoKey, flattenedVerify, importJWK } from "jose";
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { DrawbridgeError } from "../domain/errors.ts";

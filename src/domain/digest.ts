@@ -1,6 +1,6 @@
 // SHA-256 digests: made, written as `sha256:` and lower-case hexadecimal digits, and checked in that form.
 import { hash } from "node:crypto";
-import { z } from "zod";
+import * as z from "zod";
 
 const TAG = "sha256:";
 

@@ -1,5 +1,5 @@
 // Durations as configuration writes them ("30s", "15m", "24h") and as code uses them (milliseconds).
-import { z } from "zod";
+import * as z from "zod";
 
 const UNITS_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 const FORM = /^([0-9]{1,9})(ms|s|m|h|d)$/;

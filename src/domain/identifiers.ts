@@ -1,6 +1,6 @@
 // Matrix and Drawbridge identifiers as branded types, each beside its parser (Matrix specification, appendices,
 // "Identifier grammar"). Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
-import { z } from "zod";
+import * as z from "zod";
 import { sha256Tagged } from "./digest.ts";
 
 declare const brand: unique symbol;

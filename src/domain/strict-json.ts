@@ -42,8 +42,7 @@ const TOKENS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?$)(\s*:)?|[{}[\]]|-?[0-9][0-
 /** Decodes and parses a whole document. @throws JsonFault */
 export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
   if (bytes.byteLength > bytesMax) throw new JsonFault("too_large", `offset ${bytesMax}`);
-  // ignoreBOM keeps a byte order mark in the text.
-  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
   if (!isUtf8(bytes) || text.startsWith("\ufeff")) throw new JsonFault("not_utf8", "offset 0");
   try {
     checkTokens(text);
@@ -58,25 +57,28 @@ function checkTokens(text: string): void {
   /** What is open: the names of an object so far; undefined for a list. */
   const open: (Set<string> | undefined)[] = [];
   for (const { 0: token, 1: colon, index } of text.matchAll(TOKENS)) {
-    const fault = (reason: JsonFaultReason) => new JsonFault(reason, `offset ${index}`);
     if (token === "{" || token === "[") {
-      if (open.push(token === "{" ? new Set() : undefined) > JSON_DEPTH_MAX) throw fault("too_deep");
+      if (open.push(token === "{" ? new Set() : undefined) > JSON_DEPTH_MAX) throw faultAt(index, "too_deep");
     } else if (token === "}" || token === "]") {
       open.pop();
     } else if (!token.startsWith('"')) {
-      if (Math.abs(Number(token)) === Number.POSITIVE_INFINITY) throw fault("bad_number");
+      if (Math.abs(Number(token)) === Number.POSITIVE_INFINITY) throw faultAt(index, "bad_number");
     } else {
       const written = token.slice(0, token.length - (colon?.length ?? 0));
       const isPlain = !written.includes("\\");
       const value = isPlain ? written.slice(1, -1) : parseJson(written);
-      if (typeof value !== "string") throw fault("not_json");
+      if (typeof value !== "string") throw faultAt(index, "not_json");
       // A lone surrogate and U+0000 are only ever written as escapes: UTF-8 has no surrogates, a JSON string no controls.
-      if (!isPlain && (!value.isWellFormed() || value.includes("\0"))) throw fault("bad_string");
+      if (!isPlain && (!value.isWellFormed() || value.includes("\0"))) throw faultAt(index, "bad_string");
       const names = colon === undefined ? undefined : open.at(-1);
-      if (names?.has(value)) throw fault("duplicate_key");
+      if (names?.has(value)) throw faultAt(index, "duplicate_key");
       names?.add(value);
     }
   }
+}
+
+function faultAt(index: number, reason: JsonFaultReason): JsonFault {
+  return new JsonFault(reason, `offset ${index}`);
 }
 
 function withoutPrototypes(value: Json): Json {

@@ -3,7 +3,7 @@
 // Invariants: unknown keys are refused; secrets are references; relative paths start at the file's folder.
 // Published as docs/reference/schemas/federation.schema.json.
 import { resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { GitRevision } from "../records/format/fields.ts";
 import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";

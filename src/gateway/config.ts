@@ -1,7 +1,7 @@
 // gateway.yaml: what is this machine's own. Whom the gateway admits, and which cards it publishes, stand in two files
 // beside it (src/rendered-files), which federation control may write. Nothing else of Envoy is configured by hand.
 import { dirname, resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { plainUrl } from "../rendered-files/gateway-files.ts";
 import { ListenAddress, parseYaml } from "../runtime/load-yaml.ts";

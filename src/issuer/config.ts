@@ -1,5 +1,5 @@
 // The one-machine issuer's configuration. Published as docs/reference/schemas/issuer.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { durationMs } from "../domain/duration.ts";
 import { TOKEN_LIFE_S } from "../rendered-files/issuer-clients.ts";
 import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";

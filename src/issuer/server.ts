@@ -5,7 +5,7 @@ import { dirname, resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
 import Provider, { errors } from "oidc-provider";
 import type { Logger } from "pino";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { parseJson } from "../domain/json.ts";

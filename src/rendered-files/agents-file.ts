@@ -2,7 +2,7 @@
 // Invariants: unknown keys are refused; identities are compared exactly, never by pattern; an entry with
 // no cardIdentity or an empty list parses (it is how a pin is revoked) and is then never trusted.
 import { createPublicKey } from "node:crypto";
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";

@@ -1,6 +1,6 @@
 // policy.json: which servers the border module inside the homeserver lets in (plane 3).
 // The module is the one that enforces it, and checks all of this again.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { ServerNameField } from "../domain/identifiers.ts";

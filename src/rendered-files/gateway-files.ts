@@ -1,7 +1,7 @@
 // The two files that tell a gateway whom it serves: publication.yaml (whose cards are public, plane 4) and
 // invocation.yaml (who may invoke which agent, and how often, plane 5). Invariants: an agent that is not listed has no
 // card route, and one without clients no invocation route; a client is named in full, never by a pattern.
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest } from "../domain/digest.ts";
 import { AgentName } from "../domain/identifiers.ts";
 

@@ -1,6 +1,6 @@
 // clients.yaml: the declared clients of an issuer, partners' and own (plane 5).
 // Published as docs/reference/schemas/issuer-clients.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { ServerNameField } from "../domain/identifiers.ts";
 import { RegistrySecretReference } from "../runtime/secrets.ts";
 

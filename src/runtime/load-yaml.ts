@@ -2,7 +2,7 @@
 // once, each with file, line and hint; a secret's value never appears in one.
 import { dirname, resolve } from "node:path";
 import { type Document, isNode, LineCounter, parseDocument } from "yaml";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { readInput } from "./read-input.ts";
 

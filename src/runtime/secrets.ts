@@ -3,7 +3,7 @@
 // reach the files of one folder and variables of one prefix, and no link leads out of that folder.
 import { closeSync, constants, fstatSync, openSync, readFileSync, readlinkSync, realpathSync } from "node:fs";
 import { resolve, sep } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
 
 /** Where a secret of a program's own configuration is found: a path relative to that file, or a variable. */

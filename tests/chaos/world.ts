@@ -1,7 +1,7 @@
 // The rooms in which questions are asked, those who ask, and everything that the oracle is shown of them.
 // Invariants: the rooms are looked at before the agent's tasks, and those before the audit stream, so that what follows
 // from something is never seen missing; what was in the rooms before the run is no part of it.
-import { z } from "zod";
+import * as z from "zod";
 import { tailOf } from "../../lab/ask/logs.ts";
 import { ghostFor } from "../../lab/endpoints.ts";
 import { requireRoom } from "../../lab/seed/seed-file.ts";

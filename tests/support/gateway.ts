@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { importJWK, SignJWT } from "jose";
 import { stringify } from "yaml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { freePort } from "../../lab/ports.ts";
 import { findPrograms } from "../../lab/programs.ts";
 import { systemClock } from "../../src/domain/clock.ts";

@@ -4,7 +4,7 @@
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parse, stringify } from "yaml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { freePort } from "../../lab/ports.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import {

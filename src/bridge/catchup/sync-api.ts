@@ -1,7 +1,7 @@
 // Reads as a ghost what the homeserver holds for it: `/sync` without a loop, and pages of a room's past. Invariants: no
 // request here names a device, so none of them deletes a to-device message; events are returned as the homeserver gave them,
 // with their room. Protocol: Matrix client-server API, "Syncing" and "Getting events for a room".
-import { z } from "zod";
+import * as z from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";

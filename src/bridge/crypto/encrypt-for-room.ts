@@ -2,7 +2,7 @@
 // the room's encryption and members are read before each event, so that who has left gets no key of it; where they cannot
 // be read, or contradict what is known, nothing is returned; plain text is sent only in a room that never was encrypted; a
 // relation to other events stays outside the ciphertext, where it can be found again.
-import { z } from "zod";
+import * as z from "zod";
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 import type { GhostActor } from "../matrix/http.ts";

@@ -1,7 +1,7 @@
 // A question of the agent: posted in the room, and waited for while the delegation is released. Its answer: dispatch.ts.
 // Invariants: its events are stored with their transaction IDs before the first is sent; the policy is applied anew every half
 // minute; the wait, the questions and the options are bounded; no two keys of options count as one.
-import { z } from "zod";
+import * as z from "zod";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import { sameKey } from "../intake/continued-exchanges.ts";
 import type { QuestionOption } from "../ledger/admission-types.ts";

@@ -3,7 +3,7 @@
 // fetched and verified here; nothing is changed, and no secret and nothing of an unverified card is printed.
 import { readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey, verifyCard } from "../../cards/verify.ts";
 import type { Clock } from "../../domain/clock.ts";

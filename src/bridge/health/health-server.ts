@@ -4,7 +4,7 @@
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Logger } from "pino";
 import type { Registry } from "prom-client";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";

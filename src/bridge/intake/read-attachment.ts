@@ -1,7 +1,7 @@
 // What a message says of the file that it brings (Matrix client-server API, "m.room.message msgtypes"). Pure.
 // Invariants: nothing here throws, whatever the sender writes; a reference is complete and bounded, or `unreadable`; an
 // encrypted message refers to an encrypted file alone, because its homeserver could exchange any other.
-import { z } from "zod";
+import * as z from "zod";
 import { parseServerName } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { Attachment, AttachmentReference } from "../ledger/prompts.ts";

@@ -1,6 +1,6 @@
 // The events of a transaction, parsed into types or recorded as malformed. Invariants: one unreadable event never
 // affects another; of a malformed event only digest and reason are kept; nothing here throws, whatever is sent.
-import { z } from "zod";
+import * as z from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import {
   type EventId,

@@ -1,7 +1,7 @@
 // The client-server API of ghosts' devices (Matrix, "End-to-end encryption" and "Send-to-device messaging").
 // Invariants: bodies that a machine made are passed on unread; whether a device exists is requested without acting as
 // it, so that the request cannot fail because of the device's deletion.
-import { z } from "zod";
+import * as z from "zod";
 import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";

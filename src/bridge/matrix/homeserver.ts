@@ -1,6 +1,6 @@
 // The Matrix client-server API as the bridge uses it. Invariants: identifiers are parsed where they come in; everything that
 // a ghost sends names its device, because only then does the homeserver's memory of transaction IDs survive its own restart.
-import { z } from "zod";
+import * as z from "zod";
 import {
   type EventId,
   type GhostMxid,

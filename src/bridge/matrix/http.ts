@@ -2,7 +2,7 @@
 // Invariants: no redirect is followed (the token goes to the configured URL only); the whole exchange has
 // one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error.
 import { Agent, request } from "undici";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";

@@ -1,7 +1,7 @@
 // What a request to the homeserver can come to (Matrix client-server API, "Standard error response", "Rate limiting").
 // Invariants: `refused` means that the homeserver understood the request and will not do it, so repeating it changes
 // nothing; everything else that is not `ok` is worth repeating later; no body survives.
-import { z } from "zod";
+import * as z from "zod";
 import { retryAfterMs } from "../../runtime/http.ts";
 
 /** The least wait that makes sense for a cause. */

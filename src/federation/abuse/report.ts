@@ -2,7 +2,7 @@
 // Invariants: unknown fields are refused; a reference has the very form of an event ID, a policy digest or a key ID, so that
 // a sentence cannot stand in its place; a problem names a field of the schema and never repeats what the report holds.
 // Published as registry/abuse-report.schema.json and docs/reference/schemas/svc.federation.abuse-report.v1.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";

@@ -2,7 +2,7 @@
 // entry pins a new identity after a rotation and the old one is retired. Invariants: what an address serves is verified
 // before an agent is added; a pin is replaced only by name; a retired key is never pinned; what was pinned, and the last card
 // that a pin has verified, are remembered, so that the old identity can be observed to fail after a kill or a rotation.
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { ChangeBase } from "../change/commit-change.ts";

@@ -4,7 +4,7 @@
 // key and one commit; it is complete only when the old identity was observed to fail and the new one to verify.
 import { renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { CARD_BYTES_MAX } from "../../cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";

@@ -1,7 +1,7 @@
 // svc.federation.containment.v1: one record an act, committed with the act. Invariants: content-free; every
 // field is an identifier, a revision or a time; the file's name says when, whom and what.
 // Published as docs/reference/schemas/svc.federation.containment.v1.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { Partner } from "../registry/partner.ts";
 import { recordPath } from "../registry/readmission-record.ts";

@@ -3,7 +3,7 @@
 // each item carries the digest of its other members, and the pack that of all.
 // Published as docs/reference/schemas/svc.federation.evidence.v1.schema.json.
 import { resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";

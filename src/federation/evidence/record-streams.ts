@@ -3,7 +3,7 @@
 // counted; memory stays bounded however long the file or a line is; the digest covers exactly the bytes that were read.
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { parseJson } from "../../domain/json.ts";

@@ -2,7 +2,7 @@
 // Invariants: 429 is obeyed; a token goes to the configured address only; each exchange has a deadline; what cannot be
 // repeated safely is not repeated; neither body nor token reaches an error.
 import { Agent } from "undici";
-import type { z } from "zod";
+import type * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { membersOf } from "../../domain/json.ts";

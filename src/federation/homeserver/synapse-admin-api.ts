@@ -1,7 +1,7 @@
 // The homeserver's admin API (Synapse). Invariants: every answer is checked where it comes in; a room or user that
 // does not exist is a value; IDs that the homeserver reports are used although the grammar excludes some of them.
 
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import {
   type EventId,

@@ -1,6 +1,6 @@
 // What a plane is. Invariants: `render` reads nothing but the registry; `apply` is idempotent and ends in a verified
 // state or says what it could not reach; nothing reported here holds content.
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import {

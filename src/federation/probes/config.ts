@@ -1,7 +1,7 @@
 // probe.yaml: who probes an organisation from outside, and with what.
 // Invariants: secrets are references; a section that is absent leaves out its probes, and the report says so.
 // Published as docs/reference/schemas/probe.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { durationMs } from "../../domain/duration.ts";
 import { ServerNameField } from "../../domain/identifiers.ts";
 import { type InFolder, loadConfig } from "../../runtime/load-yaml.ts";

@@ -3,7 +3,7 @@
 // Published as docs/reference/schemas/readmission-identities.schema.json.
 import { normalize } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { AgentName } from "../../domain/identifiers.ts";

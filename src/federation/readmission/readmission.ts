@@ -2,7 +2,7 @@
 // far this machine is. Opening retires what was pinned, and records the approval, in one commit that opens no plane.
 // Invariants: only a partner whose planes are all closed is re-admitted, and once at a time; a plane is proved once, after
 // those before it; no plane is opened while a removal runs, and one that was begun since ends the re-admission.
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";

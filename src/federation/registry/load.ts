@@ -14,7 +14,7 @@ import {
   visit,
   type YAMLMap,
 } from "yaml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { isMissing } from "../../runtime/load-yaml.ts";
 import { crossCheck } from "./cross-checks.ts";
 import { ORGANISATION_FILE, Organisation } from "./organisation.ts";

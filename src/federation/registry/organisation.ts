@@ -1,7 +1,7 @@
 // registry/organisation.yaml: what this organisation is and offers to its partners.
 // Invariants: unknown keys are refused; secrets are named by reference, never written here.
 // Published as docs/reference/schemas/registry-organisation.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { AgentName, ServerNameField } from "../../domain/identifiers.ts";
 import { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/gateway-files.ts";

@@ -2,7 +2,7 @@
 // Invariants: unknown keys are refused; `issuer` and `keyIds` only identify, nothing is derived from them;
 // a secret is refused; a plane is open only if the entry says so and the partner is not contained.
 // Published as docs/reference/schemas/registry-partner.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentName, ServerNameField, serverHost } from "../../domain/identifiers.ts";
 import { GhostPrefix } from "../../rendered-files/agents-file.ts";

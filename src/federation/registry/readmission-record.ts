@@ -1,7 +1,7 @@
 // svc.federation.readmission.v1: that a partner comes back as a new one, and, at the end, what proved it.
 // Invariants: content-free; one record an act, committed; every field is an identifier, a digest or a time.
 // Published as docs/reference/schemas/svc.federation.readmission.v1.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import { parseJson } from "../../domain/json.ts";
 import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";

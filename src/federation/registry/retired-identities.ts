@@ -1,6 +1,6 @@
 // Identities that were pinned once and may never be again: keys of card signers, clients, servers' key IDs.
 // Invariant: a key is retired by its thumbprint for everybody, and by its key ID for the organisation that used it.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";

@@ -3,7 +3,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { parse, stringify } from "yaml";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { quoted } from "../../domain/printable.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";

@@ -3,7 +3,7 @@
 
 import { chmodSync, type Dirent, mkdirSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
-import type { z } from "zod";
+import type * as z from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText, parseJson } from "../../domain/json.ts";

@@ -2,7 +2,7 @@
 // Invariants: a line that is torn, or of another form, is read from the repository again; the file holds little more
 // than what the newest revision holds, and is this user's alone, as the whole state folder is.
 import { appendFileSync } from "node:fs";
-import { z } from "zod";
+import * as z from "zod";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { isObject, parseJson } from "../../domain/json.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";

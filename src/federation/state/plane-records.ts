@@ -3,7 +3,7 @@
 // file is kept before it is undone, for this user alone, under its own digest; of drift the newest is kept.
 import { readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest, sha256 } from "../../domain/digest.ts";
 import { jsonText } from "../../domain/json.ts";
 import { GitRevision } from "../../records/format/fields.ts";

@@ -4,7 +4,7 @@
 import { lstatSync, readdirSync, rmSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import type { z } from "zod";
+import type * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";

@@ -1,6 +1,6 @@
 // The verdict of a step, of any procedure: its conditions, evaluated, with what was found and what to do. Pure.
 // Invariant: nothing holds here that an auditor would refuse; a finding besides the table only ever takes a verdict away.
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import type { Evaluated, Lack, Verdict } from "../../records/conditions/condition.ts";
 import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";

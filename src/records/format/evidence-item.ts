@@ -1,7 +1,7 @@
 // One observation about one plane and one partner: what was tried, from where, what answered.
 // Invariants: no field can hold what people or agents wrote; the digest covers every other field in canonical form
 // (RFC 8785); an item shows a purge only by what was really deleted, never by a count or by what is kept by contract.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import type { JsonObject } from "../../domain/json.ts";

@@ -1,7 +1,7 @@
 // The fields that records are made of, and how many of them a file may hold. Invariants: no field can hold what people
 // or agents wrote; a time and a digest have one form, so that they can be compared as text; what one organisation
 // writes within the bounds, the other's verifier reads.
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest } from "../../domain/digest.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
 

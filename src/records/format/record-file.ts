@@ -1,7 +1,7 @@
 // The two kinds of file that hold statements, published in docs/reference/schemas: the whole record of a removal, and what
 // one organisation hands to the other, of which nothing is believed before it was verified. Invariant: a record has one
 // form, the canonical text (RFC 8785) and a line break, with its lists in a fixed order.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Json } from "../../domain/json.ts";
 import { DsseEnvelope } from "./dsse-envelope.ts";

@@ -2,7 +2,7 @@
 // by digest to everything that shows it (published in docs/reference/schemas). Each is an in-toto Statement, version 1:
 // https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. Invariants: every subject has a SHA-256 and a
 // name of its own; what is signed is the canonical text (RFC 8785), so that one statement has one digest.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import type { Json } from "../../domain/json.ts";

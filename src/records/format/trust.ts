@@ -2,7 +2,7 @@
 // stands once; every key is a P-256 public key; what is expected of the record may be stated, so that the right record
 // of the wrong removal is noticed.
 import { dirname, resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { readPublicKey } from "./ecdsa-p256.ts";

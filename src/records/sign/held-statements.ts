@@ -3,7 +3,7 @@
 // are added to it, one an organisation; a file is taken in whole or not at all, and again without a change; each envelope
 // in it is signed by the other's pinned key; each item is evidence that a statement rests on.
 import { LRUCache } from "lru-cache";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";

@@ -2,7 +2,7 @@
 // them and of the other's. Invariants: what is made holds by the verifier's own checks; a statement is on disk before it is
 // signed, and a signature before it is returned, so that no second one is ever handed out, even if the program is killed in
 // between; a signature that was lost on its way to the disk was never passed on.
-import type { z } from "zod";
+import type * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";

@@ -1,7 +1,7 @@
 // Is this DSSE envelope signed by those who must have signed it, and does it say what it should say? Invariants: one key
 // counts for one organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the
 // payload is read only after every signature was verified.
-import type { z } from "zod";
+import type * as z from "zod";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope, type DsseSignature, preAuthenticationEncoding } from "../format/dsse-envelope.ts";
 import { isInOneForm } from "../format/ecdsa-p256.ts";

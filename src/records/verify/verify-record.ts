@@ -1,7 +1,7 @@
 // Is this the whole, unaltered record of one removal, signed by both organisations?
 // Invariants: nothing but the file and the trust file is read; everything that is wrong is reported at once,
 // except what only follows from something else that is wrong; a record verifies only if nothing is wrong.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { z } from "zod";
+import * as z from "zod";
 import { tailOf } from "../../../lab/ask/logs.ts";
 import { keepSecret, readJson, writeConfiguration, writeJson } from "../../../lab/files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, describe, it } from "node:test";
-import type { z } from "zod";
+import type * as z from "zod";
 import { roomOf } from "../../../lab/seed/seed-file.ts";
 import type { AgentCardAudit, DelegationAudit } from "../../../src/bridge/audit/records.ts";
 import type { RoomId } from "../../../src/domain/identifiers.ts";

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { parse } from "yaml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { FederationConfigFile } from "../../../src/federation/config.ts";
 import { GatewayConfigFile } from "../../../src/gateway/config.ts";
 import { IssuerConfigFile } from "../../../src/issuer/config.ts";

@@ -2,7 +2,7 @@
 // Invariants: a token is used until 30 s before it expires, or for half its life where that is longer; one request at a time
 // for each (endpoint, client, resource); the secret is read anew for each request; neither secret nor token nor a body of the
 // issuer appears in an error.
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { undefinedFor } from "../../../domain/errors.ts";
 import type { AgentEntry } from "../../../rendered-files/agents-file.ts";

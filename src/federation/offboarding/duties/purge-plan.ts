@@ -1,7 +1,7 @@
 // What a purge would delete, found without deleting anything; and the form in which it is remembered how far the purge is.
 // Invariants: the digest covers every file and room that would go, with its counts; a room that the partner
 // was never in is never purged, whatever the record says; what stays is named with its reason.
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
 import { roomOfVisibleId, visibleId } from "../../../domain/identifiers.ts";

@@ -3,7 +3,7 @@
 // Invariants: what passes through here is counted and never kept; nothing is fetched from other servers by reading (a room
 // is read forwards, because backwards Synapse backfills).
 import { resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import {

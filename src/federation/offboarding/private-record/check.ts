@@ -2,7 +2,7 @@
 // Invariants: a text with a problem yields no record; a text without one may still lack fields, which are then
 // named; hostile input ends in problems; a problem names its field, rule and hint and never repeats the value.
 import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "yaml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isObject } from "../../../domain/json.ts";
 import { dotted, type LineOf, parseBounded } from "../../registry/load.ts";

@@ -3,7 +3,7 @@
 // staff number; no field can hold a credential, a key, what was said in a room, or how to reach a person.
 // Published as docs/reference/schemas/offboarding-private-record.schema.json.
 import { Document } from "yaml";
-import { z } from "zod";
+import * as z from "zod";
 import { parseDurationMs } from "../../../domain/duration.ts";
 import { AgentName, parseRoomId, ServerNameField } from "../../../domain/identifiers.ts";
 import { Day, Identifier, RunId, Word } from "../../../records/format/fields.ts";

@@ -4,7 +4,7 @@
 // statement is made from it, an item of evidence never. No field holds content, a secret or a personal contact.
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { parseJson } from "../../../domain/json.ts";

@@ -1,7 +1,7 @@
 // Client of the border module's status resource on the homeserver (docs/reference/border.md).
 // Invariants: the token is read anew for each request, so that it can be rotated; an answer that is not in the
 // documented form is an error.
-import { z } from "zod";
+import * as z from "zod";
 import { Sha256Digest } from "../../../domain/digest.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";

@@ -3,7 +3,7 @@
 // neither is left out for want of the other.
 import { open } from "node:fs/promises";
 import { resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import type { Clock } from "../../../domain/clock.ts";
 import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";

@@ -3,7 +3,7 @@
 // back; one that cannot be brought to its state is named with a reason and holds up no other; one that was there before
 // is taken over when it is declared, and never deleted; no secret is revealed.
 import { resolve } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";

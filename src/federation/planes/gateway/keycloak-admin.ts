@@ -4,7 +4,7 @@
 // audience; no other mapper or scope could put another claim into a token.
 import { resolve } from "node:path";
 import { Agent } from "undici";
-import { z } from "zod";
+import * as z from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";

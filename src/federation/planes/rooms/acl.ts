@@ -1,7 +1,7 @@
 // The content of m.room.server_acl (Matrix client-server API), and whom homeservers that enforce it deny.
 // Invariant: every server is named with its port and without, because enforcement strips the port while the check
 // against locking oneself out does not.
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isIpLiteral, serverHost } from "../../../domain/identifiers.ts";
 

@@ -1,7 +1,7 @@
 // Plane 2 as a file: what the rooms plane must bring about in every governed room. Invariants: a closing partner's
 // host is never that of a server in `allow` (the registry refuses two servers of one host); no partner is in both
 // `retained` and `closing`. Published as docs/reference/schemas/rooms-intent.schema.json.
-import { z } from "zod";
+import * as z from "zod";
 import { ServerNameField } from "../../../domain/identifiers.ts";
 import { jsonText } from "../../../domain/json.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";

@@ -4,7 +4,7 @@
 import { existsSync, mkdirSync } from "node:fs";
 import { type FileHandle, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { z } from "zod";
+import * as z from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import {
   type EventId,

@@ -1,6 +1,6 @@
 // Plane 1 as a file: the homeserver's include with its whitelist and key servers, rendered and read back.
 // Invariant: containment never changes it, so that a containment never restarts the homeserver.
-import { z } from "zod";
+import * as z from "zod";
 import type { Registry } from "../../registry/partner.ts";
 import { yamlFile } from "../emit-yaml.ts";
 import { configMap } from "../kubernetes.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { z } from "zod";
+import * as z from "zod";
 import {
   type AuditExporter,
   type AuditExporterOptions,

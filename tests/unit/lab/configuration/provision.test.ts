@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { parse } from "yaml";
-import type { z } from "zod";
+import type * as z from "zod";
 import { DocsQaConfigFile } from "../../../../examples/docs-qa/config.ts";
 import { moveAddresses } from "../../../../lab/configuration/control-repository.ts";
 import { federationConfig, probeConfig } from "../../../../lab/configuration/federation.ts";

@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import fc from "fast-check";
-import { z } from "zod";
+import * as z from "zod";
 import {
   type DsseEnvelope,
   preAuthenticationEncoding,

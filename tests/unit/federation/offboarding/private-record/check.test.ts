@@ -4,7 +4,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
-import { z } from "zod";
+import * as z from "zod";
 import { checkRecordText, valueAt } from "../../../../../src/federation/offboarding/private-record/check.ts";
 import { registryProblems } from "../../../../../src/federation/offboarding/private-record/file.ts";
 import {
