@@ -6,8 +6,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "../src/domain/clock.ts";
 import { readReport } from "../src/federation/abuse/report.ts";
-import { type ActResult, applyPlanes, performAct } from "../src/federation/containment/contain-or-restore.ts";
-import { ContainmentRecord } from "../src/federation/containment/containment-record.ts";
+import {
+  type ActResult,
+  applyPlanes,
+  ContainmentRecord,
+  performAct,
+} from "../src/federation/containment/contain-or-restore.ts";
 import { federationStatus } from "../src/federation/containment/federation-status.ts";
 import { assemblePack, packProblems } from "../src/federation/evidence/pack.ts";
 import { CONTAINMENT_ORDER } from "../src/federation/plane-order.ts";

@@ -7,7 +7,7 @@ import { join, relative } from "node:path";
 import { stringify } from "yaml";
 import * as z from "zod";
 import { generateCardKey } from "../../src/cards/sign.ts";
-import type { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
+import type { NewIdentities } from "../../src/federation/readmission/readmission.ts";
 import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";

@@ -11,6 +11,6 @@ await runCommandLine(() => {
     .version(manifest.version)
     .showHelpAfterError("hint: Run it with --help to see its usage.")
     .exitOverride();
-  command.register(program);
+  command(program);
   return program;
 });

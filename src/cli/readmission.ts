@@ -2,15 +2,10 @@
 import { resolve } from "node:path";
 import { shellWord } from "../domain/printable.ts";
 import { planeLabel } from "../federation/plane-order.ts";
-import { NewIdentities } from "../federation/readmission/new-identities.ts";
-import {
-  nextStep,
-  planReadmission,
-  type ReadmissionStepResult,
-  readmissionStatus,
-} from "../federation/readmission/next-step.ts";
+import { nextStep, planReadmission, readmissionStatus } from "../federation/readmission/next-step.ts";
 import {
   currentStep,
+  NewIdentities,
   openReadmission as open,
   type Readmission,
   requireReadmission,
@@ -21,9 +16,8 @@ import { findPartner } from "../federation/registry/partner.ts";
 import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER, required } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
 import { conditionText, openForCommand, outsideOf, planText, stepTable } from "./lib/federation.ts";
-import { print, say, short } from "./lib/output.ts";
+import { ExitCode, print, say, short } from "./lib/output.ts";
 
 const ROOMS_OPTION = [
   "--rooms <choice>",
@@ -31,13 +25,12 @@ const ROOMS_OPTION = [
   { choices: ROOMS_CHOICES },
 ] as const;
 
+type StepResult = Awaited<ReturnType<typeof nextStep>>;
+
 async function openReadmission(options: DeploymentOptions): Promise<WorkflowContext> {
   const federation = await openForCommand(options.config);
-  const note = (text: string) => federation.reporter.note("rooms", text);
-  return {
-    ...{ ...federation, say, rooms: readmissionRooms(federation.config, { ...federation, note }) },
-    outside: outsideOf(federation, options.probeConfig),
-  };
+  const outside = outsideOf(federation, options.probeConfig);
+  return { ...federation, say, rooms: readmissionRooms(federation), outside };
 }
 
 function printDone(
@@ -115,7 +108,7 @@ cannot be repaired is replaced either way. A run that was cut off goes on where 
   },
 });
 
-function resultText({ readmission, plane, conditions, proved, done }: ReadmissionStepResult): string {
+function resultText({ readmission, plane, conditions, proved, done }: StepResult): string {
   return [
     plane === null ? "" : `\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`,
     conditionText(conditions),
@@ -124,7 +117,7 @@ function resultText({ readmission, plane, conditions, proved, done }: Readmissio
   ].join("");
 }
 
-function invitationLines({ rooms, touched }: ReadmissionStepResult["readmission"]): readonly string[] {
+function invitationLines({ rooms, touched }: StepResult["readmission"]): readonly string[] {
   const replaced = (touched ?? []).filter(({ replacement }) => replacement !== null);
   const reopened = (touched ?? []).filter(({ state }) => rooms === "reopen" && state === "kept");
   return [

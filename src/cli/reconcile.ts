@@ -1,4 +1,5 @@
 // drawbridge reconcile: brings the planes to what the registry declares, once or as long as it runs.
+
 import process from "node:process";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { PLANE_NAMES, planeLabel } from "../federation/plane-order.ts";
@@ -8,9 +9,8 @@ import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand, OPTION, type OptionValues } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
-import { print, renderTable, short } from "./lib/output.ts";
+import { ExitCode, print, renderTable, short } from "./lib/output.ts";
 
 const OPTIONS = [
   OPTION.federation,

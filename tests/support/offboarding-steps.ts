@@ -1,5 +1,6 @@
 // Drives two organisations through a removal, step by step, as their operators and a courier would, and
 // checks its end. Every step may be done again, and steps that are done already are found.
+
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -17,8 +18,8 @@ import {
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
-import { ExchangeFile, RecordFile } from "../../src/records/format/record-file.ts";
 import { type Kind, PLANE_OF_STAGE, STAGE_NAMES, type Trigger } from "../../src/records/format/stages.ts";
+import { ExchangeFile, RecordFile } from "../../src/records/format/statements.ts";
 import { placeOfStatement, statementIn } from "../../src/records/sign/held-statements.ts";
 import { verifyRecord } from "../../src/records/verify/verify-record.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";

@@ -6,11 +6,10 @@ import type { TestContext } from "node:test";
 import type { Fetched } from "../../src/cards/fetch.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../src/cards/sign.ts";
 import { type Clock, systemRandom } from "../../src/domain/clock.ts";
-import type { AgentParts, BridgeDecision } from "../../src/federation/agents/commit-and-prove.ts";
+import type { AgentParts } from "../../src/federation/agents/commit-and-prove.ts";
 import type { RotateOptions } from "../../src/federation/agents/rotate.ts";
 import { type Run, writeRun, writeStage } from "../../src/federation/offboarding/run/run-file.ts";
-import { NewIdentities } from "../../src/federation/readmission/new-identities.ts";
-import type { TouchedRoom } from "../../src/federation/readmission/readmission.ts";
+import { NewIdentities, type TouchedRoom } from "../../src/federation/readmission/readmission.ts";
 import type { ReadmissionRooms, WorkflowContext } from "../../src/federation/readmission/rooms.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { PinnedIdentity } from "../../src/federation/registry/retired-identities.ts";
@@ -109,7 +108,7 @@ export async function identitiesIn(directory: string) {
   const opened = await openControl(directory, repository, clock);
 
   let served: Fetched = { fetched: true, bytes: await cardBy(weather) };
-  let decision: BridgeDecision | "unreadable" | undefined;
+  let decision: Awaited<ReturnType<NonNullable<AgentParts["decision"]>>>;
   const parts: AgentParts = { fetch: async () => served, decision: async () => decision, clock };
   const keyFile = join(directory, "secrets", "docs-qa.jwk");
   const cardFile = join(directory, "docs-qa", "agent-card.json");

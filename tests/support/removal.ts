@@ -17,7 +17,6 @@ import {
   OWNER_WORD,
 } from "../../src/records/format/evidence-item.ts";
 import type { Scope } from "../../src/records/format/fields.ts";
-import { fileText, RECORD_SCHEMA, type RecordFile } from "../../src/records/format/record-file.ts";
 import {
   PLANE_OF_STAGE,
   positionOf,
@@ -29,7 +28,10 @@ import {
   type CompletionPredicate,
   type CompletionStatement,
   completionSubjects,
+  fileText,
   type OutOfReachEntry,
+  RECORD_SCHEMA,
+  type RecordFile,
   STAGE_PREDICATE_TYPE,
   STATEMENT_PAYLOAD_TYPE,
   STATEMENT_TYPE,

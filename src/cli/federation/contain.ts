@@ -2,6 +2,7 @@
 import { resolve } from "node:path";
 import { shellWord } from "../../domain/printable.ts";
 import {
+  type Act,
   type ActResult,
   applyPlanes,
   limitsOf,
@@ -9,15 +10,13 @@ import {
   PROCEDURES,
   performAct,
 } from "../../federation/containment/contain-or-restore.ts";
-import type { Act } from "../../federation/containment/containment-record.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, planeWords, planText, workflowReporter } from "../lib/federation.ts";
-import { print, printJson, printText, say, short } from "../lib/output.ts";
+import { ExitCode, print, printJson, printText, say, short } from "../lib/output.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `

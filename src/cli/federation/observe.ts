@@ -1,5 +1,4 @@
 // What is known of the partners: from records alone, by probes, and as an evidence pack.
-
 import { join, resolve } from "node:path";
 import { systemClock } from "../../domain/clock.ts";
 import { parseDurationMs } from "../../domain/duration.ts";
@@ -13,9 +12,8 @@ import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/p
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, planeWords, probePartner } from "../lib/federation.ts";
-import { print, renderJson, renderTable, renderTableIfAny, say, short } from "../lib/output.ts";
+import { ExitCode, print, renderJson, renderTable, renderTableIfAny, say, short } from "../lib/output.ts";
 
 export const statusCommand = defineCommand({
   options: [OPTION.federation, OPTION.json],
@@ -104,7 +102,7 @@ is a content-free evidence item; what it sends into a room is an event that no c
 Exit code 1: something was found otherwise, could not be decided, or a closed plane was not shown closed.`,
   async run([name], options) {
     const planes = options.plane === undefined ? CLOSING_ORDER : [options.plane];
-    const { current, partner, inside, outside } = await probePartner(name, { ...options, planes });
+    const { current, partner, inside, outside } = await probePartner(name, options, planes);
     const judgement = judge([...inside, ...outside], current.desired, partner, planes);
     const { holds, unproven, items } = judgement;
     const json = {
@@ -145,10 +143,7 @@ writes one file, readable by this user alone. No message, prompt or answer is in
   },
 });
 
-export async function writePack(
-  partner: string,
-  options: Pick<PackOptions, "config"> & Partial<PackOptions>,
-): Promise<ExitCode> {
+export async function writePack(name: string, options: Pick<PackOptions, "config"> & Partial<PackOptions>) {
   if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
   if (options.since === undefined)
     throw usage("--since is missing", "Say from when on, such as --since 24h.");
@@ -156,7 +151,7 @@ export async function writePack(
   const since = timeOf("since", from, systemClock.now());
   const until = to === undefined ? undefined : timeOf("until", to, systemClock.now());
   if (until !== undefined && until < since) throw usage("--until is before --since", "Exchange them.");
-  const probed = await probePartner(partner, { ...options, planes: CLOSING_ORDER });
+  const probed = await probePartner(name, options, CLOSING_ORDER);
   // Without an end, what the probes themselves leave in the streams belongs to the pack.
   const now = systemClock.now();
   const window = { since: instant(since), until: instant(Math.min(until ?? now, now)) };

@@ -19,9 +19,8 @@ import { findPartner, isRemoved, partnerEntry, type Registry } from "../../feder
 import type { Revision } from "../../federation/repository/repository.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand, OPTION } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { printData, printText, reportError, say, short } from "../lib/output.ts";
+import { ExitCode, printData, printText, reportError, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain.ts";
 import { writePack } from "./observe.ts";
 
@@ -102,11 +101,8 @@ function whyNotTrusted(reporter: string, registry: Registry): string | undefined
 }
 
 /** What was decided about a report stands: whoever sends it again, long after, has nobody contained by it. */
-async function refuseIfRestoredSince(
-  { report, digest, federation: { repository } }: Filing,
-  revision: Revision,
-): Promise<void> {
-  if (!(await wasRestoredSince(report, digest, repository, revision))) return;
+async function refuseIfRestoredSince({ report, digest, federation }: Filing, revision: Revision) {
+  if (!(await wasRestoredSince(report, digest, federation.repository, revision))) return;
   throw new DrawbridgeError(
     "record_refused",
     "the report contains nobody: it was filed before, and its subject was restored since; nothing was done",

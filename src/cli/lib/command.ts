@@ -7,11 +7,10 @@ import process from "node:process";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
-import type { ExitCode } from "./exit-codes.ts";
+import type { ExitCode } from "./output.ts";
 
-export interface CommandModule {
-  register(command: Command): void;
-}
+/** Gives a command of commander's its arguments, options, help and action. */
+export type CommandModule = (command: Command) => void;
 
 /** `<name>` is needed, `<name...>` is a list of them, and `[name]` is not needed. */
 type ArgumentSpec = readonly [name: string, description: string];
@@ -69,18 +68,16 @@ export function defineCommand<
   readonly help?: string;
   run(words: ArgumentValues<Arguments>, options: OptionValues<Options>): Result | Promise<Result>;
 }): CommandModule {
-  return {
-    register(command) {
-      for (const spec of definition.arguments ?? []) command.argument(...spec);
-      for (const spec of definition.options ?? []) command.addOption(optionOf(spec));
-      if (definition.help !== undefined) command.addHelpText("after", definition.help);
-      command.action(async (...given: unknown[]) => {
-        // Commander passes the arguments, then the options, then the command.
-        const words = given.slice(0, -2) as unknown as ArgumentValues<Arguments>;
-        const exitCode = await definition.run(words, given.at(-2) as OptionValues<Options>);
-        if (exitCode !== undefined) process.exitCode = exitCode;
-      });
-    },
+  return (command) => {
+    for (const spec of definition.arguments ?? []) command.argument(...spec);
+    for (const spec of definition.options ?? []) command.addOption(optionOf(spec));
+    if (definition.help !== undefined) command.addHelpText("after", definition.help);
+    command.action(async (...given: unknown[]) => {
+      // Commander passes the arguments, then the options, then the command.
+      const words = given.slice(0, -2) as unknown as ArgumentValues<Arguments>;
+      const exitCode = await definition.run(words, given.at(-2) as OptionValues<Options>);
+      if (exitCode !== undefined) process.exitCode = exitCode;
+    });
   };
 }
 

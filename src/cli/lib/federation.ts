@@ -28,10 +28,7 @@ export function outsideOf(federation: Federation, file: string | undefined) {
 }
 
 /** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another one */
-export async function probePartner(
-  name: string,
-  options: DeploymentOptions & { readonly planes: readonly PlaneName[] },
-) {
+export async function probePartner(name: string, options: DeploymentOptions, planes: readonly PlaneName[]) {
   const federation = await openForCommand(options.config);
   const { config } = federation;
   const current = await acceptedState(federation);
@@ -41,7 +38,6 @@ export async function probePartner(
   }
   const { registry } = current.desired;
   const partner = findPartner(registry, name);
-  const { planes } = options;
   const probe = outsideOf(federation, options.probeConfig);
   const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
   const outside = (await probe?.(registry.organisation.serverName, partner, planes, inside)) ?? [];

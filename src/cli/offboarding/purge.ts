@@ -1,16 +1,14 @@
 // drawbridge offboarding purge: shows what can be purged of a partner's data, and purges what was shown.
 import { shellWord } from "../../domain/printable.ts";
-import { dryRun, runPurge } from "../../federation/offboarding/duties/purge.ts";
-import { NOT_PURGEABLE } from "../../federation/offboarding/duties/purge-evidence.ts";
+import { dryRun, NOT_PURGEABLE, runPurge } from "../../federation/offboarding/duties/purge.ts";
 import type { PurgePlan, PurgeState } from "../../federation/offboarding/duties/purge-plan.ts";
 import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { defineCommand, OPTION } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { print, renderTableIfAny, say } from "../lib/output.ts";
+import { ExitCode, print, renderTableIfAny, say } from "../lib/output.ts";
 
 export const purgeCommand = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],

@@ -7,46 +7,34 @@ import { recordFacts } from "../../federation/offboarding/private-record/file.ts
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
 import { counterpartyIn, findRun, listRuns, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
-import {
-  abort,
-  type NextResult,
-  next,
-  runSteps,
-  waive,
-} from "../../federation/offboarding/steps/run-waive-or-abort.ts";
+import { abort, next, runSteps, waive } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
 import { complete, sign } from "../../federation/offboarding/steps/sign-and-complete.ts";
-import {
-  planRemoval,
-  type RunStatus,
-  statusOf,
-  waitedFor,
-} from "../../federation/offboarding/steps/status.ts";
+import { planRemoval, statusOf, waitedFor } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
-import type { Evaluated } from "../../records/conditions/condition.ts";
+import { type Evaluated, isSettled } from "../../records/conditions/evaluate.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { stateOf } from "../federation/contain.ts";
 import { type DeploymentOptions, defineCommand, OPTION, parser, required } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, outsideOf, planText, stepTable } from "../lib/federation.ts";
-import { print, say, short } from "../lib/output.ts";
+import { ExitCode, print, say, short } from "../lib/output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
 const RUN_OPTIONS = [OPTION.federation, RUN_ID, OPTION.json] as const;
 const PROBING_RUN_OPTIONS = [OPTION.federation, RUN_ID, OPTION.probe, OPTION.json] as const;
 
+type NextResult = Awaited<ReturnType<typeof next>>;
+type RunStatus = ReturnType<typeof statusOf>;
 type RunOptions = DeploymentOptions & { readonly runId: string | undefined };
 
 async function openOffboarding(options: DeploymentOptions): Promise<OffboardingContext> {
   const federation = await openForCommand(options.config);
-  return {
-    ...{ ...federation, facts: recordFacts, say },
-    residual: async (context, run) => (await residualReport(context, run)).statement,
-    outside: outsideOf(federation, options.probeConfig),
-  };
+  const outside = outsideOf(federation, options.probeConfig);
+  const residual = async (run: Run) => (await residualReport({ ...federation, say }, run)).statement;
+  return { ...federation, facts: recordFacts, say, residual, outside };
 }
 
 /** Prints what was done in a run (`done` as JSON, `lines` for people), where it stands now, and the next command. */
@@ -211,9 +199,7 @@ planes 5, 4, 2 and 3 at once first.`,
       run: options.runId,
       skipCountersignature: options.skipCountersignature,
     });
-    const isOpen =
-      result.did === "not_proved" ||
-      result.planes.some(({ done, verdict }) => !done && verdict !== "unmanaged");
+    const isOpen = result.did === "not_proved" || result.planes.some((one) => !isSettled(one));
     printDone(context, result.run, options, jsonOf(result), (status) => resultLines(result, status));
     return isOpen ? ExitCode.incomplete : ExitCode.ok;
   },

@@ -2,6 +2,7 @@
 // Invariants: unknown fields are refused; a reference has the very form of an event ID, a policy digest or a key ID, so that
 // a sentence cannot stand in its place; a problem names a field of the schema and never repeats what the report holds.
 // Published as registry/abuse-report.schema.json and docs/reference/schemas/svc.federation.abuse-report.v1.schema.json.
+
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
@@ -15,7 +16,7 @@ import type { TrustedParty } from "../../records/format/trust.ts";
 import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
 import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
 import { type CommitContext, commitToBranch, untilCommitted } from "../change/commit-change.ts";
-import { CONTAINMENTS, ContainmentRecord } from "../containment/containment-record.ts";
+import { CONTAINMENTS, ContainmentRecord } from "../containment/contain-or-restore.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
 import { gitLine } from "../repository/git.ts";
 import type { Repository, Revision } from "../repository/repository.ts";

@@ -12,8 +12,7 @@ import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { lookUntil } from "../../runtime/concurrency.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import type { ChangeBase } from "../change/commit-change.ts";
-import { commitChange, type Proposal } from "../change/commit-change.ts";
+import { type Change, type ChangeOptions, commitChange } from "../change/commit-change.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { CARD_PUBLICATION, cardRender } from "../planes/card/render.ts";
@@ -33,25 +32,12 @@ export type IdentityResult = Readonly<Awaited<ReturnType<typeof proveIdentity>>>
 
 type CommittedIdentity = Awaited<ReturnType<typeof commitIdentity>>;
 
-export async function commitIdentity(
-  context: Federation,
-  reason: string,
-  propose: (base: ChangeBase) => Promise<Proposal | undefined>,
-  intend?: (revision: string) => void,
-) {
-  let untouched: ReturnType<typeof requireUntouched> = [];
-  const committed = await commitChange(context, {
-    reason,
-    propose,
-    examine: ({ before, after }) => {
-      untouched = requireUntouched(before.registry, after);
-    },
-    intend,
-  });
+export async function commitIdentity(context: Federation, options: ChangeOptions) {
+  const examine = ({ before, after }: Change) => void requireUntouched(before.registry, after);
+  const committed = await commitChange(context, { ...options, examine });
   const { change, base } = committed;
   // What is committed already is compared with itself, so that its digests are reported as well.
-  if (change === undefined) untouched = requireUntouched(base.registry, base.registry);
-  return { ...committed, untouched };
+  return { ...committed, untouched: requireUntouched(base.registry, change?.after ?? base.registry) };
 }
 
 interface ChangedIdentity {
@@ -141,34 +127,22 @@ export function keepEvidence({ state, clock }: Federation, result: IdentityResul
   return join(state.path, name);
 }
 
-const UNTOUCHED = ["transport", "rooms", "border"] as const satisfies readonly PlaneName[];
-
 function requireUntouched(old: Registry, now: Registry) {
   const [before, after] = [renderAll(old), renderAll(now)];
-  return UNTOUCHED.map((plane) => {
+  return (["transport", "rooms", "border"] as const).map((plane) => {
     const found = { plane, before: filesOf(plane, before).digest, after: filesOf(plane, after).digest };
     if (found.before === found.after) return found;
     throw refuse("planes_1_to_3_untouched", `the change would reach the ${plane} plane`);
   });
 }
 
-export interface AgentParts {
-  readonly fetch: (url: string) => Promise<Fetched>;
-  /** The bridge's last word on an agent, if its audit file can be read; absent: this organisation runs no bridge. */
-  readonly decision?: (agent: string) => Promise<BridgeDecision | "unreadable" | undefined>;
-  readonly clock: Clock;
-}
+export type AgentParts = Readonly<ReturnType<typeof agentParts>>;
 
 export function partsOf({ decision }: AgentParts): readonly Part[] {
   return decision === undefined ? ["homeserver"] : ["homeserver", "bridge"];
 }
 
-export interface BridgeDecision {
-  readonly accepted: boolean;
-  readonly fingerprint: string;
-}
-
-export interface IdentityProofInput {
+interface IdentityProofInput {
   readonly seal: Seal;
   readonly old: PinnedIdentity | undefined;
   readonly fresh: PinnedIdentity;
@@ -237,20 +211,16 @@ export async function proveByBridge(
   return [seal({ ...finding, verdict, reason, references })];
 }
 
-export function agentParts({ card, directory }: FederationConfig, clock: Clock): AgentParts {
-  const fetch: AgentParts["fetch"] = (url) => fetchCard(url, { clock });
-  if (card === undefined) return { fetch, clock };
-  return {
-    fetch,
-    clock,
-    decision: async (agent) => {
-      const decisions = await lastCardDecisions(resolve(directory, card.bridgeAuditFile));
-      if (decisions === undefined) return "unreadable";
-      const last = decisions.get(agent);
-      if (last === undefined) return undefined;
-      return { accepted: last.outcome === "accepted", fingerprint: last.target.fingerprint };
-    },
+export function agentParts({ card, directory }: FederationConfig, clock: Clock) {
+  /** The bridge's last word on an agent, if its audit file can be read; absent: this organisation runs no bridge. */
+  const decisionIn = (file: string) => async (agent: string) => {
+    const decisions = await lastCardDecisions(resolve(directory, file));
+    if (decisions === undefined) return "unreadable";
+    const last = decisions.get(agent);
+    return last && { accepted: last.outcome === "accepted", fingerprint: last.target.fingerprint };
   };
+  const fetch = (url: string) => fetchCard(url, { clock });
+  return { fetch, clock, ...(card !== undefined && { decision: decisionIn(card.bridgeAuditFile) }) };
 }
 
 /** Where an agent's card is public; undefined when this deployment publishes none, or not this one. */

@@ -48,11 +48,7 @@ export function refuse(rule: Guard, message: string): DrawbridgeError {
 }
 
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */
-export function refuseRetired(
-  registry: Registry,
-  fresh: PinnedIdentity,
-  own: readonly RetiredCardKey[],
-): void {
+export function refuseRetired(registry: Registry, fresh: PinnedIdentity, own: readonly RetiredCardKey[]) {
   const { keyId } = fresh;
   const thumbprint = thumbprintOf(fresh.jwk);
   const everywhere = [...own, ...consumersOf(registry).flatMap(({ retired }) => retired)];
@@ -69,13 +65,9 @@ export function guardRotation(
   { agent, isLost }: { readonly agent: string; readonly isLost: boolean },
   present: PinnedIdentity["jwk"] | undefined,
   fresh: PinnedIdentity,
-  { occupied, inVersionControl }: Readonly<Record<"occupied" | "inVersionControl", string | undefined>>,
 ): void {
   const { agents, retired } = registry.organisation;
   const published = agents[agent]?.cardKeys ?? [];
-  if (inVersionControl !== undefined) {
-    throw refuse("in_version_control", `${inVersionControl} lies in a work tree or a repository`);
-  }
   if (published.length === 0) {
     throw refuse("nothing_to_rotate", `${agent} has no public key in the registry`);
   }
@@ -94,7 +86,6 @@ export function guardRotation(
     throw refuse("pinned_jwk", `the key ID ${fresh.keyId} is in use already`);
   }
   refuseRetired(registry, fresh, retired.cardKeys);
-  if (occupied !== undefined) throw refuse("staged_key", `${occupied} is there already, and is another key`);
 }
 
 /** @param name a partner, or our own server, which is meant when none is named. @throws DrawbridgeError `usage` */

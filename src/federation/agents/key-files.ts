@@ -14,14 +14,10 @@ import { refuse } from "./identity-rules.ts";
 
 const PUBLIC_FILE_BYTES_MAX = 1024 * 1024;
 
-export interface PrivateKeyFile {
-  readonly text: string;
-  readonly x: string;
-  readonly y: string;
-}
+export type PrivateKeyFile = NonNullable<Awaited<ReturnType<typeof readPrivateKey>>>;
 
 /** Undefined when there is no such file. @throws DrawbridgeError `secret_unavailable` when it is no ES256 key */
-export async function readPrivateKey(file: string): Promise<PrivateKeyFile | undefined> {
+export async function readPrivateKey(file: string) {
   const text = readIfPresent(file);
   if (text === undefined) return undefined;
   await importSigningKey(text);
@@ -33,9 +29,8 @@ export async function readPrivateKey(file: string): Promise<PrivateKeyFile | und
 }
 
 /**
- * The public key of an agent's operator: a JWK, or a JWK set of which one key is meant.
- * @param keyId chooses among several, and names a key that has no `kid`
- * @throws DrawbridgeError `guard_refused`, `config_invalid`, `config_unreadable`
+ * The public key of an agent's operator: a JWK, or one of a JWK set. @param keyId chooses among several, and names a key
+ * that has no `kid`. @throws DrawbridgeError `guard_refused`, `config_invalid`, `config_unreadable`
  */
 export function readPublicIdentity(file: string, keyId: string | undefined): PinnedIdentity {
   const hint = "Name the file with the agent operator's public JWK, or JWK set.";

@@ -8,7 +8,7 @@ import * as z from "zod";
 import { CARD_BYTES_MAX } from "../../cards/reject-reasons.ts";
 import { generateCardKey, importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { isObject } from "../../domain/json.ts";
+import { isObject, membersOf } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { versionControlProblems } from "../../runtime/private-file-location.ts";
@@ -24,12 +24,11 @@ import { ROTATE } from "../workflow/procedure.ts";
 import {
   type AgentParts,
   commitIdentity,
-  type IdentityResult,
   isSignedByPin,
   proveIdentities,
   proveIdentity,
 } from "./commit-and-prove.ts";
-import { cardIdentityOf, guardRotation } from "./identity-rules.ts";
+import { cardIdentityOf, guardRotation, refuse } from "./identity-rules.ts";
 import { type PrivateKeyFile, readPrivateKey } from "./key-files.ts";
 
 export interface RotateOptions {
@@ -62,9 +61,13 @@ export async function rotateAgent(context: Federation, parts: AgentParts, option
     }
     // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.
     if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
-    if (!isAt(rotation, "cleared")) rotation = clearOld(context, rotation);
+    if (!isAt(rotation, "cleared")) {
+      rmSync(keyFile, { force: true });
+      flushFolder(dirname(keyFile));
+      rotation = writeRotation(state, { ...rotation, step: "cleared" });
+    }
     if (!isAt(rotation, "signed")) rotation = await signAnew(context, rotation);
-    return publishAndProve(context, parts, options, rotation);
+    return publish(context, parts, options, rotation);
   };
   return state.locked(`rotate ${agent}`, clock, work, onWait);
 }
@@ -85,12 +88,14 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   const isOurs = cut !== undefined && staged === thumbprintOf(cut.fresh.jwk);
   const key = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
   const fresh = cardIdentityOf({ keyId, jwk: key });
-  const isOccupied = staged !== undefined && staged !== thumbprintOf(fresh.jwk);
-  const files = [keyFile, ...(newKeyFile === undefined ? [] : [newKeyFile])];
-  guardRotation(registry, options, present, fresh, {
-    occupied: isOccupied ? stagedKey(keyFile) : undefined,
-    inVersionControl: files.find((file) => versionControlProblems(file).length > 0),
-  });
+  const tracked = [keyFile, newKeyFile ?? keyFile].find((file) => versionControlProblems(file).length > 0);
+  if (tracked !== undefined) {
+    throw refuse("in_version_control", `${tracked} lies in a work tree or a repository`);
+  }
+  guardRotation(registry, options, present, fresh);
+  if (staged !== undefined && staged !== thumbprintOf(fresh.jwk)) {
+    throw refuse("staged_key", `${stagedKey(keyFile)} is there already, and is another key`);
+  }
   const card = cardAt(cardFile);
   const old = offered.cardKeys.filter(
     ({ jwk }) => present === undefined || thumbprintOf(jwk) === thumbprintOf(present),
@@ -128,12 +133,6 @@ async function newKey(keyId: string, file: string | undefined): Promise<PrivateK
   }
   const { privateJwk, publicJwk } = await generateCardKey(keyId);
   return { text: privateJwk, x: publicJwk.x, y: publicJwk.y };
-}
-
-function clearOld({ state }: Federation, rotation: Rotation): Rotation {
-  rmSync(rotation.key_file, { force: true });
-  flushFolder(dirname(rotation.key_file));
-  return writeRotation(state, { ...rotation, step: "cleared" });
 }
 
 async function signAnew({ state }: Federation, rotation: Rotation): Promise<Rotation> {
@@ -174,16 +173,10 @@ async function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation
   return proposeEdit(base, ORGANISATION_FILE, edits, message);
 }
 
-async function publishAndProve(
-  context: Federation,
-  parts: AgentParts,
-  options: RotateOptions,
-  rotation: Rotation,
-): Promise<IdentityResult> {
+async function publish(context: Federation, parts: AgentParts, options: RotateOptions, rotation: Rotation) {
   const { agent, fresh, old } = rotation;
-  const committed = await commitIdentity(context, "drawbridge: rotate", (base) =>
-    proposeRotation(base, rotation),
-  );
+  const propose = (base: ChangeBase) => proposeRotation(base, rotation);
+  const committed = await commitIdentity(context, { reason: "drawbridge: rotate", propose });
   const { registry } = committed.base;
   const { serverName } = registry.organisation;
   const url = options.cardUrl(registry);
@@ -218,16 +211,12 @@ function cardAt(file: string): Buffer {
   return readInput(file, "Name the agent's card, as a JSON file; nothing was changed.");
 }
 
-function withoutSignatures(card: Uint8Array): Uint8Array {
-  const value = strictJsonIn(card, CARD_BYTES_MAX);
-  if (!isObject(value)) return card;
-  const { signatures: _old, ...members } = value;
-  return Buffer.from(JSON.stringify(members));
-}
-
 /** The card with this key's signature alone. @param file where it is read, for a message */
 async function sign(card: Uint8Array, key: PrivateKeyFile, keyId: string, file: string): Promise<Buffer> {
-  const signed = await signCard(withoutSignatures(card), { key: await importSigningKey(key.text), keyId });
+  const value = strictJsonIn(card, CARD_BYTES_MAX);
+  const { signatures: _old, ...members } = membersOf(value);
+  const unsigned = isObject(value) ? Buffer.from(JSON.stringify(members)) : card;
+  const signed = await signCard(unsigned, { key: await importSigningKey(key.text), keyId });
   if (signed.signed) return signed.bytes;
   const places = signed.problems.map(({ reason, at }) => `${file}: ${at || "/"}: ${reason}`);
   throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {

@@ -1,15 +1,19 @@
-// One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the
-// record. Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
+// One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the record (published as
+// docs/reference/schemas/svc.federation.containment.v1.schema.json). Invariants: all of it or nothing; one record an act,
+// however often it is tried, by however many; a record is content-free, and its file's name says when, whom and what.
+
+import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
+import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
-import type { CommitContext } from "../change/commit-change.ts";
-import { setAsideLines } from "../change/commit-change.ts";
+import { type CommitContext, setAsideLines } from "../change/commit-change.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
-import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
+import { findPartner, Partner, type PartnerEntry, planeState } from "../registry/partner.ts";
+import { recordPath } from "../registry/readmission-record.ts";
 import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { commitStep } from "../workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
@@ -23,11 +27,8 @@ import {
   type StepResult,
   type StepRun,
 } from "../workflow/run-step.ts";
-import { type Act, ContainmentRecord, containmentRecordPath } from "./containment-record.ts";
 
-export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const satisfies Readonly<
-  Record<Act, unknown>
->;
+export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const;
 
 /** `record` is undefined when the partner was contained, or restored, already; `revision` is then the branch's head. */
 export type ActResult = Readonly<Awaited<ReturnType<typeof performAct>>>;
@@ -181,4 +182,26 @@ function limitsOfGateway(closed: number | "unmanaged" | undefined): readonly str
     `Access tokens that its client holds stay valid ${tokens}, other services may not.`,
     "Streams that are open at the gateway when it closes run to their end; only new calls are refused.",
   ];
+}
+
+export const Act = z.enum(["contain", "restore"]);
+export type Act = z.output<typeof Act>;
+
+export const ContainmentRecord = z.strictObject({
+  schema: z.literal("svc.federation.containment.v1"),
+  act: Act,
+  server_name: Identifier,
+  azp: Identifier,
+  classification: Partner.shape.classification,
+  /** The commit whose registry the re-render was made from, this act's change aside. */
+  git_revision: GitRevision,
+  timestamp: Instant,
+  planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
+});
+export type ContainmentRecord = z.output<typeof ContainmentRecord>;
+
+export const CONTAINMENTS = "records/containment";
+
+function containmentRecordPath(record: ContainmentRecord): string {
+  return recordPath(CONTAINMENTS, record, record.act);
 }

@@ -12,18 +12,11 @@ import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { GitRevision, Identifier } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
-import { CONTAINMENTS, ContainmentRecord } from "../containment/containment-record.ts";
+import { CONTAINMENTS, ContainmentRecord } from "../containment/contain-or-restore.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { CurrentState } from "../reconcile/accept-head.ts";
 import { closedPlanes, Partner, type PartnerEntry } from "../registry/partner.ts";
-import {
-  collectStream,
-  STREAM_NAMES,
-  StreamEvidence,
-  type StreamName,
-  StreamSummary,
-  type Window,
-} from "./record-streams.ts";
+import { collectStream, STREAM_NAMES, StreamEvidence, StreamSummary, type Window } from "./record-streams.ts";
 
 const Time = z.iso.datetime();
 
@@ -104,7 +97,7 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
   const { config, current, partner: entry, window, inside, outside, clock } = input;
   const { partner } = entry;
   const { serverName, azp, issuer, keyIds, classification, contained } = partner;
-  const files: Readonly<Record<StreamName, string | undefined>> = {
+  const files = {
     border_violations: config.border.violationsFile,
     gateway_decisions: config.gateway?.accessLog,
     bridge_audit: config.card?.bridgeAuditFile,

@@ -43,15 +43,15 @@ const Target = z.strictObject({
   agent_version: Identifier.nullable(),
 });
 
+const AuditId = z.string().regex(/^[0-9]{1,20}$/);
+const COMMON = { audit_id: AuditId, time: Time, outcome: Word, target: Target } as const;
+
 const DelegationLine = z.strictObject({
-  audit_id: z.string().regex(/^[0-9]{1,20}$/),
+  ...COMMON,
   schema: z.literal("svc.delegation.v1"),
-  time: Time,
-  outcome: Word,
   terminal_stage: Word,
   terminal_reason: Word,
   a2a_attempted: z.boolean(),
-  target: Target,
   room_id: Identifier,
   event_id: Identifier,
   sender: Identifier,
@@ -62,12 +62,9 @@ const DelegationLine = z.strictObject({
 });
 
 const AgentCardLine = z.strictObject({
-  audit_id: z.string().regex(/^[0-9]{1,20}$/),
+  ...COMMON,
   schema: z.literal("svc.agent_card.v1"),
-  time: Time,
-  outcome: Word,
   reason: Word,
-  target: Target,
   origin: Identifier.nullable(),
   key_id: Identifier.nullable(),
   card_digest: Sha256Digest.nullable(),

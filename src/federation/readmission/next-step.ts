@@ -12,11 +12,7 @@ import { type Judged, judge } from "../probes/report.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry } from "../registry/partner.ts";
-import {
-  type ReadmissionRecord,
-  type RoomsChoice,
-  readmissionRecordPath,
-} from "../registry/readmission-record.ts";
+import { type RoomsChoice, readmissionRecordPath } from "../registry/readmission-record.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
@@ -34,8 +30,6 @@ import {
   saveStage,
 } from "./readmission.ts";
 import { blockedRooms, prepareRooms, type WorkflowContext } from "./rooms.ts";
-
-export type ReadmissionStepResult = Readonly<Awaited<ReturnType<typeof nextStep>>>;
 
 /** `plane` is null when nothing is left. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function nextStep(
@@ -162,8 +156,16 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
     reason: "drawbridge: readmission",
     propose: async ({ registry, head }) => {
       const { azp } = findPartner(registry, partner).partner;
-      const record: ReadmissionRecord = {
-        ...{ ...opened, act: "completed", azp, git_revision: head, timestamp: completedAt, rooms, planes },
+      const record = {
+        ...{
+          ...opened,
+          act: "completed" as const,
+          azp,
+          git_revision: head,
+          timestamp: completedAt,
+          rooms,
+          planes,
+        },
         rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
       };
       return {
@@ -221,11 +223,7 @@ export function readmissionStatus(readmission: Readmission) {
 }
 
 /** @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused */
-export async function planReadmission(
-  context: WorkflowContext,
-  named: string,
-  choice: RoomsChoice | undefined,
-) {
+export async function planReadmission(context: WorkflowContext, named: string, choice?: RoomsChoice) {
   const { desired } = await goodState(context);
   const { partner } = findPartner(desired.registry, named);
   const readmission = await requireReadmission(context, desired.revision, partner.serverName);

@@ -1,20 +1,30 @@
 // One re-admission: its records on the branch say that it was opened and completed; a folder below the state folder, how
 // far this machine is. Opening retires what was pinned, and records the approval, in one commit that opens no plane.
 // Invariants: only a partner whose planes are all closed is re-admitted, and once at a time; a plane is proved once, after
-// those before it; no plane is opened while a removal runs, and one that was begun since ends the re-admission.
+// those before it; no plane is opened while a removal runs, and one that was begun since ends the re-admission. The file of
+// new identities is published as docs/reference/schemas/readmission-identities.schema.json; its secrets are references.
+
+import { normalize } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import * as z from "zod";
-import { Sha256Digest } from "../../domain/digest.ts";
+import { canonicalize } from "../../domain/canonical-json.ts";
+import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { jsonText } from "../../domain/json.ts";
+import { AgentName } from "../../domain/identifiers.ts";
+import { type Json, jsonText } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { STAGE_NAMES } from "../../records/format/stages.ts";
-import { refuse } from "../agents/identity-rules.ts";
+import { CardIdentity } from "../../rendered-files/agents-file.ts";
+import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
+import type { YamlEdit } from "../../runtime/edit-yaml.ts";
+import { RegistrySecretReference } from "../../runtime/secrets.ts";
+import { refuse, refuseRetired } from "../agents/identity-rules.ts";
 import { changeBase, commitChange, proposeEdit } from "../change/commit-change.ts";
 import { openRunWith, readStage, runsWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { findPartner, isRemoved, type PartnerEntry, retireAll } from "../registry/partner.ts";
+import { findPartner, isRemoved, type PartnerEntry, type Registry, retireAll } from "../registry/partner.ts";
 import {
   READMISSIONS,
   type ReadmissionRecord,
@@ -22,10 +32,10 @@ import {
   readmissionRecordPath,
   readmissionRecordsIn,
 } from "../registry/readmission-record.ts";
+import { KeyIdentifier } from "../registry/retired-identities.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { type PlaneStep, READMISSION } from "../workflow/procedure.ts";
-import { type NewIdentities, newIdentitiesDigest, newIdentityEdits } from "./new-identities.ts";
 
 const Stage = z.strictObject({
   revision: GitRevision,
@@ -82,11 +92,7 @@ export function saveStage(state: StateFolder, readmission: Readmission, plane: P
   return saveReadmission(state, { ...readmission, stages: { ...readmission.stages, [plane]: stage } });
 }
 
-async function lastReadmission(
-  { repository, state }: Federation,
-  revision: Revision,
-  partner: string,
-): Promise<Readmission | undefined> {
+async function lastReadmission({ repository, state }: Federation, revision: Revision, partner: string) {
   const texts = await repository.read(revision, [READMISSIONS]);
   const theirs = readmissionRecordsIn(texts.values())
     .filter(({ server_name }) => server_name === partner)
@@ -127,14 +133,14 @@ export function isOvertaken(state: StateFolder, { openedAt }: Readmission, { par
   );
 }
 
-interface OpenReadmissionOptions {
+interface Opening {
   readonly partner: string;
   readonly approval: string;
   readonly identities: NewIdentities;
 }
 
 /** `isNew`: whether this call opened it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
-export async function openReadmission(context: Federation, options: OpenReadmissionOptions) {
+export async function openReadmission(context: Federation, options: Opening) {
   const { state, clock, onWait } = context;
   if (!Identifier.safeParse(options.approval).success) {
     throw new DrawbridgeError("usage", "the approval is no reference", {
@@ -166,10 +172,7 @@ export async function openReadmission(context: Federation, options: OpenReadmiss
   return state.locked("readmission", clock, work, onWait);
 }
 
-async function commitOpening(
-  context: Federation,
-  { partner: named, approval, identities }: OpenReadmissionOptions,
-) {
+async function commitOpening(context: Federation, { partner: named, approval, identities }: Opening) {
   const id = context.random.bytes(16).toString("hex");
   const at = timestamp(context.clock.now());
   let record: ReadmissionRecord | undefined;
@@ -200,4 +203,96 @@ async function commitOpening(
   });
   if (record === undefined) throw new DrawbridgeError("internal", "a re-admission was not committed");
   return { readmission: readmissionOf(record, null), isNew: true };
+}
+
+export const NewIdentities = z.strictObject({
+  version: z.literal(1),
+  azp: DeclaredClientId,
+  /** Of that client; needed where the partner may invoke agents here. */
+  clientSecret: RegistrySecretReference.optional(),
+  serverKeys: z.array(KeyIdentifier).default([]),
+  /** Its agents that our bridge carries, by their name here. One that is left out stays without a pin. */
+  agents: z
+    .record(
+      AgentName,
+      z.strictObject({
+        cardIdentity: CardIdentity,
+        clientId: z.string().min(1).max(255).optional(),
+        clientSecret: RegistrySecretReference.optional(),
+      }),
+    )
+    .default({}),
+});
+export type NewIdentities = z.output<typeof NewIdentities>;
+
+function newIdentitiesDigest(identities: NewIdentities): string {
+  return sha256Tagged(canonicalize(plain(identities) as Json));
+}
+
+/** Retires all that a partner's file pins, and puts the new identities in. @throws DrawbridgeError `guard_refused` */
+function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: NewIdentities) {
+  const { partner } = entry;
+  const retired = retireAll(partner);
+  if (retired.clients.includes(identities.azp)) {
+    throw refuse("retired_client", `${identities.azp} was this partner's client before its removal`);
+  }
+  if (partner.gateway !== undefined && identities.clientSecret === undefined) {
+    throw refuse("fresh_secret", `${entry.name} may invoke agents here, and its new client names no secret`);
+  }
+  if (isSameSecret(partner.gateway?.clientSecret, identities.clientSecret)) {
+    throw refuse("fresh_secret", `the new client of ${entry.name} names the secret of the one before`);
+  }
+  for (const id of identities.serverKeys) {
+    if (retired.serverKeys.includes(id))
+      throw refuse("retired_key", `${id} was this partner's server key before its removal`);
+  }
+  const edits: YamlEdit[] = [
+    { path: ["retired"], value: plain(retired) },
+    { path: ["azp"], value: identities.azp },
+  ];
+  if (partner.contained) edits.push({ path: ["contained"], value: false });
+  const { server, card } = partner.keyIds;
+  if (server.length > 0 || identities.serverKeys.length > 0) {
+    edits.push({ path: ["keyIds", "server"], value: identities.serverKeys });
+  }
+  const signers = Object.values(identities.agents).map(({ cardIdentity }) => cardIdentity.keyId);
+  if (card.length > 0) edits.push({ path: ["keyIds", "card"], value: [...new Set(signers)] });
+  if (partner.gateway !== undefined) {
+    edits.push({ path: ["gateway", "clientSecret"], value: identities.clientSecret });
+  }
+  for (const [agent, entryOfAgent] of Object.entries(partner.card.consumes)) {
+    const path = ["card", "consumes", agent];
+    const given = Object.hasOwn(identities.agents, agent) ? identities.agents[agent] : undefined;
+    if (given === undefined) {
+      edits.push({ path: [...path, "cardIdentity"], value: undefined });
+      continue;
+    }
+    refuseRetired(registry, given.cardIdentity, retired.cardKeys);
+    edits.push({ path: [...path, "cardIdentity"], value: plain(given.cardIdentity) });
+    if (entryOfAgent.credentials === undefined) continue;
+    const { clientId, clientSecret } = given;
+    const before = entryOfAgent.credentials.clientSecret;
+    if (clientId !== undefined && isSameSecret(before, clientSecret ?? before)) {
+      throw refuse("fresh_secret", `our new client for ${agent} names the secret of the one before`);
+    }
+    const at = [...path, "credentials"];
+    if (clientId !== undefined) edits.push({ path: [...at, "clientId"], value: clientId });
+    if (clientSecret !== undefined) edits.push({ path: [...at, "clientSecret"], value: clientSecret });
+  }
+  const { consumes } = partner.card;
+  const unknown = Object.keys(identities.agents).find((agent) => !Object.hasOwn(consumes, agent));
+  if (unknown !== undefined) throw refuse("unknown_agent", `${entry.name} consumes no agent ${unknown}`);
+  return edits;
+}
+
+type Secret = RegistrySecretReference | undefined;
+
+function isSameSecret(before: Secret, now: Secret): boolean {
+  const named = (secret: Secret) =>
+    secret !== undefined && "file" in secret ? { file: normalize(secret.file) } : secret;
+  return before !== undefined && isDeepStrictEqual(named(before), named(now));
+}
+
+function plain(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value));
 }

@@ -1,12 +1,10 @@
 // The rooms that a partner was closed out of, and new ones in place of those that are not to come back.
 // Invariants: whether memberships can be repaired is asked of the partner's server, never concluded; what it does
 // not answer is unknown; history is never purged here; a new room that was begun is gone on with, not made twice.
-import { join, resolve } from "node:path";
-import type { Clock } from "../../domain/clock.ts";
+import { join } from "node:path";
 import { sha256 } from "../../domain/digest.ts";
 import { type RoomId, type ServerName, serverOf, visibleId } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
-import type { FederationConfig } from "../config.ts";
 import type { SignedRequests } from "../homeserver/signed-request.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
 import {
@@ -22,17 +20,11 @@ import { goodState } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { RoomsChoice } from "../registry/readmission-record.ts";
-import type { StateFolder } from "../state/folder.ts";
 import type { ObserveFromOutside } from "../workflow/observe-plane.ts";
 import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 
-export interface ReadmissionRooms {
-  /** Rooms that the partner was closed out of. @throws DrawbridgeError */
-  observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]>;
-  /** Puts new rooms in the place of these, while the partner is still closed out; returns them as they are now. */
-  replace(desired: DesiredState, partner: string, rooms: readonly string[]): Promise<readonly TouchedRoom[]>;
-}
+export type ReadmissionRooms = ReturnType<typeof readmissionRooms>;
 
 export interface WorkflowContext extends Federation {
   readonly rooms: ReadmissionRooms;
@@ -40,23 +32,23 @@ export interface WorkflowContext extends Federation {
   readonly say: (text: string) => void;
 }
 
-export function readmissionRooms(
-  config: FederationConfig,
-  { clock, state, note }: { clock: Clock; state: StateFolder; note: (text: string) => void },
-): ReadmissionRooms {
-  const folder = join(resolve(config.directory, config.state), "rooms");
+export function readmissionRooms(federation: Pick<Federation, "config" | "clock" | "state" | "reporter">) {
+  const { config, clock, state, reporter } = federation;
+  const note = (text: string) => reporter.note("rooms", text);
   const work = <T>(desired: DesiredState, writes: boolean, act: (session: RoomsSession) => Promise<T>) =>
     withSession(config, desiredPlane(desired, "rooms"), { clock, note, writes }, act);
   return {
-    async observe(desired, partner) {
+    /** Rooms that the partner was closed out of. @throws DrawbridgeError */
+    async observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]> {
       const server = partner as ServerName;
-      const { rooms } = new Journal(folder, server);
+      const { rooms } = new Journal(join(state.path, "rooms"), server);
       if (rooms.length === 0) return [];
       return work(desired, false, (session) =>
-        mapConcurrent(rooms, ROOMS_AT_ONCE, (record) => touchedRoom(session, server, record)),
+        mapConcurrent(rooms, ROOMS_AT_ONCE, (record) => roomNow(session, server, record)),
       );
     },
-    async replace(desired, partner, rooms) {
+    /** Puts new rooms in the place of these, while the partner is still closed out; returns them as they are now. */
+    async replace(desired: DesiredState, partner: string, rooms: readonly string[]) {
       const server = partner as ServerName;
       // The reconciler works on the same rooms.
       return state.locked("plane rooms", clock, () =>
@@ -70,11 +62,7 @@ export function readmissionRooms(
   };
 }
 
-async function touchedRoom(
-  session: RoomsSession,
-  partner: ServerName,
-  record: RoomRecord,
-): Promise<TouchedRoom> {
+async function roomNow(session: RoomsSession, partner: ServerName, record: RoomRecord): Promise<TouchedRoom> {
   const { gone, replace, replacement, bans } = record;
   const room = visibleId(record.room);
   const to = replacement === undefined ? null : visibleId(replacement.to);
@@ -108,17 +96,13 @@ async function replaceAll(
       await replaceRoom({ session, state, concerned, rooms: states });
     }
     const record = recordOf(session, partner, room);
-    if (record !== undefined) return touchedRoom(session, partner, record);
+    if (record !== undefined) return roomNow(session, partner, record);
     return { room: visibleId(room), state: "gone", replacement: null, repairable: "yes" };
   });
 }
 
 /** A room whose memberships cannot be repaired is always replaced; where that is unknown, none is opened again. */
-export async function prepareRooms(
-  context: WorkflowContext,
-  found: Readmission,
-  choice: RoomsChoice | undefined,
-): Promise<Readmission> {
+export async function prepareRooms(context: WorkflowContext, found: Readmission, choice?: RoomsChoice) {
   const { state, say } = context;
   const rooms = choice ?? found.rooms ?? "new";
   const { desired } = await goodState(context);

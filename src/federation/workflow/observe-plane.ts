@@ -6,12 +6,7 @@ import { undefinedFor } from "../../domain/errors.ts";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { conditionsOf, fromInside } from "../../records/conditions/condition-table.ts";
 import { evaluate, PART_MANAGED } from "../../records/conditions/evaluate.ts";
-import {
-  type EvidenceItem,
-  type EvidenceItemBody,
-  isOwnRoom,
-  operatorItem,
-} from "../../records/format/evidence-item.ts";
+import { type EvidenceItem, isOwnRoom, operatorItem } from "../../records/format/evidence-item.ts";
 import type { Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
@@ -24,13 +19,7 @@ import { probeFromInside } from "../probes/from-inside.ts";
 import { isPublicForOthers } from "../probes/read-answers.ts";
 import type { ReconcileContext } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
-import {
-  applicantsOf,
-  findPartner,
-  type Partner,
-  type PartnerEntry,
-  planeState,
-} from "../registry/partner.ts";
+import { applicantsOf, findPartner, type Partner, planeState } from "../registry/partner.ts";
 import type { Step } from "./procedure.ts";
 import type { Observed, Reached } from "./run-step.ts";
 import { type JudgedCondition, judged } from "./step-verdict.ts";
@@ -39,11 +28,11 @@ export const RECONCILED = "reconciled";
 
 const NAMES_MAX = 200;
 
-type Body = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
-export type Seal = (finding: Body) => EvidenceItem;
+type Finding = Omit<Parameters<typeof operatorItem>[1], "plane" | "partner">;
+export type Seal = ReturnType<typeof sealFor>;
 
-export function sealFor(clock: Clock, partner: string, plane: PlaneName): Seal {
-  return (finding) => operatorItem(clock.now(), { plane, partner, ...finding });
+export function sealFor(clock: Clock, partner: string, plane: PlaneName) {
+  return (finding: Finding) => operatorItem(clock.now(), { plane, partner, ...finding });
 }
 
 /** @param declared how the plane, or what was changed of it, is to be */
@@ -71,7 +60,7 @@ export function reconciledItems(
 /** Tries the planes of this organisation, `own`, as the partner. */
 export type ObserveFromOutside = (
   own: string,
-  partner: PartnerEntry,
+  partner: ReturnType<typeof findPartner>,
   planes: readonly PlaneName[],
   inside: readonly EvidenceItem[],
 ) => Promise<readonly EvidenceItem[]>;
@@ -215,14 +204,14 @@ export function judgePlane(
     ...{ organisation: desired.registry.organisation.serverName, partner },
     ...{ plane, scope, from: null, until: null },
     ...{ revision: desired.revision, render: desired.planes[plane].digest, outOfReach: new Set<string>() },
-    fingerprints: fingerprints ?? fingerprintsOf(findPartner(desired.registry, partner)),
+    fingerprints: fingerprints ?? fingerprintsOf(findPartner(desired.registry, partner).partner),
   });
   return evaluated.map((one) => judged(one, { items, fromOutside: outside !== undefined }));
 }
 
-function fingerprintsOf({ partner }: PartnerEntry): ReadonlyMap<string, string> {
+function fingerprintsOf({ card }: Partner): ReadonlyMap<string, string> {
   return new Map(
-    Object.entries(partner.card.consumes).flatMap(([agent, { cardUrl, cardIdentity }]) =>
+    Object.entries(card.consumes).flatMap(([agent, { cardUrl, cardIdentity }]) =>
       cardIdentity === undefined ? [] : [[agent, targetFingerprint(agent, { cardUrl, cardIdentity })]],
     ),
   );

@@ -18,13 +18,7 @@ import {
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { HeadContext } from "../reconcile/accept-head.ts";
-import {
-  applicantsOf,
-  findPartner,
-  type PartnerEntry,
-  type Registry,
-  retireAll,
-} from "../registry/partner.ts";
+import { applicantsOf, findPartner, type PartnerEntry, retireAll } from "../registry/partner.ts";
 import { thumbprintsElsewhere } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
@@ -90,7 +84,7 @@ export async function plan(
 /** What a step edits in the partner's entry; a retired key that another entry pins is retired for this partner alone. */
 export function stepEdits(
   { plane, direction, edit }: Pick<Step, "plane" | "direction" | "edit">,
-  registry: Registry,
+  registry: ChangeBase["registry"],
   { file, partner }: Pick<PartnerEntry, "file" | "partner">,
 ): readonly YamlEdit[] {
   if (plane === null || edit === null) return [];

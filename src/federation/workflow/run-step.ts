@@ -52,10 +52,7 @@ export const OPEN_WITHIN_MS = 30_000;
 const POLL_MS = 500;
 
 /** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up; and what the parts throw */
-export async function runStep<Seen extends Observed>(
-  context: ReconcileContext,
-  step: StepRun<Seen>,
-): Promise<StepResult<Seen>> {
+export async function runStep<Seen extends Observed>(context: ReconcileContext, step: StepRun<Seen>) {
   await step.commit?.();
   const result = await observeStep(context, step, await reach(context, step));
   step.record?.(result);

@@ -2,6 +2,7 @@
 // one agent's identity was changed. Pure data: evaluate.ts judges by it, and docs/reference/conditions.md is generated from
 // it. Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
 // that the organisation's own operator must have observed.
+import { DELETIONS } from "../format/evidence-item.ts";
 import type { Part } from "../format/fields.ts";
 import type { PlaneName } from "../format/stages.ts";
 import type { Answer, Check, Condition, Direction, Observation, Requirement, Subjects } from "./condition.ts";
@@ -94,6 +95,12 @@ const OPTIONAL = { optional: true } as const;
 const WAIVABLE = { waivable: true } as const;
 const OPTIONAL_AND_WAIVABLE = { ...OPTIONAL, ...WAIVABLE };
 
+const ATTEMPTED = { ignoresUnknown: true, byAttempt: true } as const;
+
+function ifObserved(name: string, ...requirements: readonly Requirement[]): Condition {
+  return { ...atHomeserver(name, ...requirements), ...OPTIONAL };
+}
+
 /** A card is public for everybody or for nobody: one that others consume stays, and its use is refused. */
 const STAYS = open("gateway", ["published_always", "consumed_by_others"], [200]);
 
@@ -151,19 +158,13 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     inEachRoom("acl_excludes_partner", ofRoom("room_acl", "room_acl", "closed")),
     inEachRoom("enforcement_holds", ofRoom("room_enforcement", "homeserver", "closed")),
     inEachRoom("members_gone", checked(ofRoom("room_members", "homeserver", "closed"), "nobody_present")),
-    {
-      ...atHomeserver("retained_servers_told", need("rooms", retained("closed"), OPTIONAL_AND_WAIVABLE)),
-      ...OPTIONAL,
-    },
-    {
-      ...atHomeserver(
-        "kept_out_of_rooms",
-        tried("rooms", "make_join", ...KEPT_OUT),
-        tried("rooms", "message_to_target", ...NOT_TAKEN_IN),
-        tried("rooms", "state_to_target", ...NOT_TAKEN_IN),
-      ),
-      ...OPTIONAL,
-    },
+    ifObserved("retained_servers_told", need("rooms", retained("closed"), OPTIONAL_AND_WAIVABLE)),
+    ifObserved(
+      "kept_out_of_rooms",
+      tried("rooms", "make_join", ...KEPT_OUT),
+      tried("rooms", "message_to_target", ...NOT_TAKEN_IN),
+      tried("rooms", "state_to_target", ...NOT_TAKEN_IN),
+    ),
   ],
   border: [
     inForce("closed", ["homeserver"]),
@@ -174,10 +175,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     ),
     atHomeserver(
       "server_not_allowed",
-      need("any", [seen("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], {
-        ignoresUnknown: true,
-        byAttempt: true,
-      }),
+      need("any", [seen("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], ATTEMPTED),
       need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], { optional: true, ignoresUnknown: true }),
     ),
     atHomeserver("no_restart", need("none", checked(POLICY_IN_FORCE, "same_process"))),
@@ -232,15 +230,13 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
 const ACCOUNTS = ["rows_before", "rows_after", "history_kept"].map((probe) =>
   byOperator(probe, { ...closed("database"), layers: ["database", "homeserver"] }),
 );
-const DELETIONS = ["purge_media", "purge_room", "purge_history"].map((probe) =>
-  seen(probe, "homeserver", [null]),
-);
+const PURGED = DELETIONS.map((probe) => seen(probe, "homeserver", [null]));
 
 export const DUTIES_CONDITIONS: readonly Condition[] = [
   {
     ...atHomeserver(
       "deletion_recorded",
-      need("any", DELETIONS),
+      need("any", PURGED),
       need("any", [seen("purge_media", "homeserver", ["kept_by_contract"]), ...ACCOUNTS], OPTIONAL),
       // Rows that no interface of the homeserver deletes: each is waived by name.
       need("any", { probe: "rows_left", vantage: "operator", answers: [] }, OPTIONAL_AND_WAIVABLE),

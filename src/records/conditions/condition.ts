@@ -54,16 +54,6 @@ export type Lack = Pick<EvidenceItem, "probe" | "vantage" | "subject"> & {
   readonly item?: EvidenceItem | undefined;
 };
 
-export interface Evaluated {
-  readonly condition: string;
-  readonly verdict: Verdict;
-  readonly evidence: readonly string[];
-  /** Those among them that show nothing: what they are about is out of reach, and to be waived by name. */
-  readonly excused: readonly string[];
-  /** Why it is not met: the first of them decides the verdict. Empty when it holds. */
-  readonly lacks: readonly Lack[];
-}
-
 export interface Circumstances {
   /** Server names: whose planes these are, and whom they keep out or let in. */
   readonly organisation: string;

@@ -11,7 +11,6 @@ import {
   type Circumstances,
   type Condition,
   type CoveredSubject,
-  type Evaluated,
   type Lack,
   type Observation,
   type Requirement,
@@ -50,6 +49,9 @@ function counts(item: EvidenceItem, { partner, plane, from, until }: Circumstanc
   const isFresh = plane === null || Date.parse(until) - Date.parse(item.at) <= ITEM_AGE_MAX_MS;
   return item.at <= until && isFresh;
 }
+
+/** `excused`: digests that show nothing, of what is out of reach and to be waived; `lacks`: why it is not met, first what decides. */
+export type Evaluated = Readonly<NonNullable<ReturnType<typeof evaluateOne>>>;
 
 function evaluateOne(condition: Condition, items: readonly EvidenceItem[], circumstances: Circumstances) {
   const { name, parts, requirements, absence } = condition;

@@ -75,15 +75,17 @@ export const TRIGGER_WORD = "trigger:";
 export const SKIPPED_WORD = "countersignature_skipped:";
 export const KEPT_BY_CONTRACT = "kept_by_contract";
 
-const DELETIONS: ReadonlySet<string> = new Set(["purge_media", "purge_room", "purge_history"]);
+export const DELETIONS: readonly string[] = ["purge_media", "purge_room", "purge_history"];
 const ACCOUNTS: ReadonlySet<string> = new Set(["rows_before", "rows_after", "rows_left", "history_kept"]);
 
 export function showsPurge({ probe, verdict, vantage, reason }: EvidenceItem): boolean {
-  return DELETIONS.has(probe) && verdict === "closed" && vantage !== "nobody" && reason !== KEPT_BY_CONTRACT;
+  return (
+    DELETIONS.includes(probe) && verdict === "closed" && vantage !== "nobody" && reason !== KEPT_BY_CONTRACT
+  );
 }
 
 export function isOfPurge({ probe }: EvidenceItem): boolean {
-  return DELETIONS.has(probe) || ACCOUNTS.has(probe);
+  return DELETIONS.includes(probe) || ACCOUNTS.has(probe);
 }
 
 export function ownerAttested(attested: readonly string[]): string | undefined {

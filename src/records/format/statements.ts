@@ -1,11 +1,14 @@
-// The statements that two organisations sign about a removal: one about each stage at one of them, and the completion, bound
-// by digest to everything that shows it (published in docs/reference/schemas). Each is an in-toto Statement, version 1:
-// https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. Invariants: every subject has a SHA-256 and a
-// name of its own; what is signed is the canonical text (RFC 8785), so that one statement has one digest.
+// The statements that two organisations sign about a removal (one about each stage at one of them, and the completion, bound
+// by digest to everything that shows it), and the files that hold them; published in docs/reference/schemas. Each is an
+// in-toto Statement, version 1: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. Invariants: a subject
+// has a SHA-256 and a name of its own; a statement and a file have one form, the canonical text (RFC 8785), and one digest.
+
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import type { Json } from "../../domain/json.ts";
+import { DsseEnvelope } from "./dsse-envelope.ts";
+import { EvidenceItem } from "./evidence-item.ts";
 import {
   Day,
   GitRevision,
@@ -122,19 +125,6 @@ const PlaneRevision = z.strictObject({
   render: Sha256Digest,
 });
 
-const StaticTest = z.strictObject({
-  organisation: OrganisationName,
-  command: Word,
-  passed: z.literal(true),
-  at: Instant,
-});
-
-const BoundStage = z.strictObject({
-  organisation: OrganisationName,
-  stage: z.enum(STAGE_NAMES),
-  statement: Sha256Digest,
-});
-
 const Duties = z.strictObject({
   purge: z.strictObject({
     state: z.enum(["done", "waived"]),
@@ -161,12 +151,6 @@ const Residual = z.strictObject({
   third_servers: z.array(z.strictObject({ server: OrganisationName, rooms: z.int().min(1) })).max(100_000),
 });
 
-const Readmission = z.strictObject({
-  possible: z.boolean(),
-  owner: Word.nullable(),
-  conditions: z.array(Word).max(256),
-});
-
 export const CompletionPredicate = z.strictObject({
   schema: z.literal("svc.federation.offboarding_completion.v1"),
   ...REMOVAL_FIELDS,
@@ -175,14 +159,26 @@ export const CompletionPredicate = z.strictObject({
   /** Part 2: the change, and how it would be rolled back. */
   references: z.strictObject({ change: Identifier, rollback: Identifier }),
   revisions: z.array(PlaneRevision).max(64),
-  static_tests: z.array(StaticTest).max(256),
-  stages: z.array(BoundStage).max(RECORD_STAGES_MAX),
+  static_tests: z
+    .array(
+      z.strictObject({ organisation: OrganisationName, command: Word, passed: z.literal(true), at: Instant }),
+    )
+    .max(256),
+  stages: z
+    .array(
+      z.strictObject({ organisation: OrganisationName, stage: z.enum(STAGE_NAMES), statement: Sha256Digest }),
+    )
+    .max(RECORD_STAGES_MAX),
   /** Every item of every stage, ascending. */
   evidence: z.array(Sha256Digest).max(RECORD_EVIDENCE_MAX),
   duties: Duties,
   residual: Residual,
   out_of_reach: z.array(OutOfReachEntry).max(100_000),
-  readmission: Readmission,
+  readmission: z.strictObject({
+    possible: z.boolean(),
+    owner: Word.nullable(),
+    conditions: z.array(Word).max(256),
+  }),
   completed_at: Instant,
 });
 export type CompletionPredicate = z.output<typeof CompletionPredicate>;
@@ -226,3 +222,29 @@ export function sameSubjects(left: readonly Subject[], right: readonly Subject[]
     )
   );
 }
+
+export const RECORD_SCHEMA = "svc.federation.offboarding_record.v1";
+
+export const RecordFile = z.strictObject({
+  schema: z.literal(RECORD_SCHEMA),
+  completion: DsseEnvelope,
+  /** Stage by stage, the remover's statement first. */
+  stages: z.array(DsseEnvelope).max(RECORD_STAGES_MAX),
+  evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),
+});
+export type RecordFile = z.output<typeof RecordFile>;
+
+export function fileText(value: unknown): string {
+  return `${canonicalize(value as Json)}\n`;
+}
+
+export const EXCHANGE_SCHEMA = "svc.federation.offboarding_exchange.v1";
+
+export const ExchangeFile = z.strictObject({
+  schema: z.literal(EXCHANGE_SCHEMA),
+  run: RunId,
+  from: OrganisationName,
+  envelopes: z.array(DsseEnvelope).max(RECORD_STAGES_MAX),
+  evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),
+});
+export type ExchangeFile = z.output<typeof ExchangeFile>;

@@ -9,15 +9,17 @@ import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { RECORD_BYTES_MAX, STATEMENT_BYTES_MAX } from "../format/fields.ts";
+import { counterpartyOf } from "../format/stages.ts";
 import {
+  COMPLETION_PREDICATE_TYPE,
+  CompletionStatement,
   EXCHANGE_SCHEMA,
   ExchangeFile,
   fileText,
   RECORD_SCHEMA,
   type RecordFile,
-} from "../format/record-file.ts";
-import { counterpartyOf } from "../format/stages.ts";
-import { COMPLETION_PREDICATE_TYPE, CompletionStatement, StageStatement } from "../format/statements.ts";
+  StageStatement,
+} from "../format/statements.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { addProblems, type Problem, problemsOf, REASONS } from "../verify/reasons.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
@@ -123,17 +125,15 @@ export function refuseUnlessClean(what: string, problems: readonly Problem[]): v
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
 /** The text of a file for the other organisation. @throws RecordRefused when that one would refuse an envelope of it */
-export function exportExchange(removal: OwnRemoval, { envelopes, evidence }: HeldStatements) {
+export function exportExchange(removal: OwnRemoval, { envelopes, evidence: held }: HeldStatements) {
   const { run, self: from } = removal;
   const problems = envelopes.flatMap((envelope, index) => {
     const opened = openFrom(from, removal, envelope);
     return opened.valid ? [] : opened.problems.map((one) => ({ ...one, where: `envelopes[${index}]` }));
   });
   refuseUnlessClean("this must not be passed on", problems);
-  const needed = among(evidence, evidenceOf([...stagesIn(envelopes).values()]));
-  const file: ExchangeFile = {
-    ...{ schema: EXCHANGE_SCHEMA, run, from, envelopes: [...envelopes], evidence: needed },
-  };
+  const evidence = among(held, evidenceOf([...stagesIn(envelopes).values()]));
+  const file: ExchangeFile = { schema: EXCHANGE_SCHEMA, run, from, envelopes: [...envelopes], evidence };
   return fileText(file);
 }
 
@@ -210,7 +210,7 @@ function readExchange(bytes: Uint8Array): ExchangeFile {
   );
 }
 
-function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelope> {
+export function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelope> {
   return new Map(
     envelopes.flatMap((envelope) => {
       const statement = statementIn(envelope);

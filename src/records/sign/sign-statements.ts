@@ -2,18 +2,19 @@
 // them and of the other's. Invariants: what is made holds by the verifier's own checks; a statement is on disk before it is
 // signed, and a signature before it is returned, so that no second one is ever handed out, even if the program is killed in
 // between; a signature that was lost on its way to the disk was never passed on.
+
 import type * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
-import { fileText } from "../format/record-file.ts";
 import { counterpartyOf, positionOf, STAGE_NAMES } from "../format/stages.ts";
 import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
   CompletionStatement,
   completionSubjects,
+  fileText,
   STAGE_PREDICATE_TYPE,
   STATEMENT_PAYLOAD_TYPE,
   STATEMENT_TYPE,
@@ -32,7 +33,7 @@ import {
   keyProblems,
   revisionsOf,
 } from "../verify/verify-completion.ts";
-import { fieldOf } from "../verify/verify-dsse-envelope.ts";
+import { fieldOf, type Signature } from "../verify/verify-dsse-envelope.ts";
 import {
   type Evidence,
   inOrder,
@@ -114,11 +115,11 @@ export function completionStatement(
   return statement;
 }
 
-export function wholeProblems(
+function wholeProblems(
   completion: CompletionStatement,
   stages: readonly StageStatement[],
   evidence: Evidence,
-): Problem[] {
+) {
   const { predicate } = completion;
   return [
     ...stages.flatMap((stage) => stageProblems(stage, evidence)),
@@ -135,19 +136,13 @@ export interface Kept {
   readonly write: (text: string) => void;
 }
 
-/**
- * The signed envelope of a statement of this organisation's own; `make` is called when nothing is kept yet. @throws
- * RecordRefused; DrawbridgeError `state_unreadable`; `program_failed` or `secret_unavailable`, which leave it unsigned
- */
+/** The signed envelope of a statement of one's own; `make` is called when nothing is kept yet. What a signer throws leaves it unsigned. */
 export async function signOnce(kept: Kept, make: () => AnyStatement, removal: OwnRemoval, signer: Signer) {
   const draft = readKept(kept) ?? keep(kept, draftOf(make(), removal, signer));
   return draft.signatures.length > 0 ? draft : keep(kept, await addSignature(draft, signer));
 }
 
-/**
- * The other's envelope with this one's signature, made once, if it holds by what is held. @throws RecordRefused with every
- * reason against it, and on a conflict; as `signOnce`
- */
+/** The other's envelope with this one's signature, made once, if it holds by what is held. @throws RecordRefused; as `signOnce` */
 export async function countersignOnce(
   kept: Kept,
   envelope: DsseEnvelope,
@@ -170,28 +165,33 @@ export async function countersignOnce(
   }
   if (opened.signers.some(({ organisation }) => organisation === removal.self)) return keep(kept, envelope);
   const { statement } = opened;
-  const where = placeOfStatement(statement);
-  const problems = strayProblems(removal, statement, where);
-  if (makerOf(statement) !== other) problems.push({ reason: "states_for_another", where });
-  if (isCompletion(statement)) {
-    const ordered = inOrder(removal, stagesIn(held.envelopes));
-    addProblems(problems, wholeProblems(statement, ordered, byDigest(held.evidence)));
-    const signers = [...opened.signers, { organisation: removal.self, keyId: signer.keyId }];
-    addProblems(problems, keyProblems(statement.predicate, signers));
-  } else addProblems(problems, stageToSign(statement, held));
-  refuseUnlessClean(`${where} must not be signed`, problems);
+  const shown = isCompletion(statement)
+    ? wholeProblems(statement, inOrder(removal, stagesIn(held.envelopes)), byDigest(held.evidence))
+    : stageToSign(statement, held);
+  const signers = [...opened.signers, { organisation: removal.self, keyId: signer.keyId }];
+  refuseToSign(statement, other, removal, signers, shown);
   return keep(kept, await addSignature(envelope, signer));
 }
 
-function draftOf(statement: AnyStatement, removal: OwnRemoval, signer: Signer): DsseEnvelope {
+/** @param maker whose statement it has to be; `signers` by which it will be signed; `shown`: what else is wrong with it */
+function refuseToSign(
+  statement: AnyStatement,
+  maker: string,
+  removal: OwnRemoval,
+  signers: readonly Signature[],
+  shown: readonly Problem[],
+): void {
   const where = placeOfStatement(statement);
-  const problems: Problem[] = [...strayProblems(removal, statement, where)];
-  if (makerOf(statement) !== removal.self) problems.push({ reason: "states_for_another", where });
-  if (isCompletion(statement)) {
-    const own = { organisation: removal.self, keyId: signer.keyId };
-    problems.push(...keyProblems(statement.predicate, [own]));
-  }
+  const problems = strayProblems(removal, statement, where);
+  if (makerOf(statement) !== maker) problems.push({ reason: "states_for_another", where });
+  addProblems(problems, shown);
+  if (isCompletion(statement)) addProblems(problems, keyProblems(statement.predicate, signers));
   refuseUnlessClean(`${where} must not be signed`, problems);
+}
+
+function draftOf(statement: AnyStatement, removal: OwnRemoval, signer: Signer): DsseEnvelope {
+  const own = { organisation: removal.self, keyId: signer.keyId };
+  refuseToSign(statement, removal.self, removal, [own], []);
   return {
     payloadType: STATEMENT_PAYLOAD_TYPE,
     payload: statementBytes(statement).toString("base64"),

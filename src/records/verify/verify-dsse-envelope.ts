@@ -1,6 +1,7 @@
 // Is this DSSE envelope signed by those who must have signed it, and does it say what it should say? Invariants: one key
 // counts for one organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the
 // payload is read only after every signature was verified.
+
 import type * as z from "zod";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope, type DsseSignature, preAuthenticationEncoding } from "../format/dsse-envelope.ts";
@@ -71,6 +72,8 @@ export function verifySignatures(envelope: DsseEnvelope, payload: Uint8Array, tr
   return { signers, problems };
 }
 
+export type Signature = Exclude<ReturnType<typeof verifySignature>, string>;
+
 function verifySignature(signed: Uint8Array, { keyid, sig }: DsseSignature, trusted: Trusted) {
   const owners = trusted.flatMap(({ organisation, keys }) =>
     keys.filter(({ keyId }) => keyId === keyid).map((key) => ({ organisation, key })),
@@ -90,11 +93,6 @@ export function fieldOf(error: z.ZodError): string {
   if (issue === undefined) return "";
   const names = issue.code === "unrecognized_keys" ? [...issue.path, issue.keys[0] ?? ""] : issue.path;
   return printable(names.map(String).join("."));
-}
-
-export interface Signature {
-  readonly organisation: string;
-  readonly keyId: string;
 }
 
 /** Of a record both must have signed; of what one passes on that one, and the other one may have signed it before. */

@@ -2,8 +2,7 @@
 // removal: all of them, each once, in order, chained? Conditions are evaluated from the evidence, by the table of
 // conditions; nothing that a signer says of them is read.
 // Invariant: the same checks run where a stage is built, imported, countersigned and audited.
-import type { Evaluated } from "../conditions/condition.ts";
-import { evaluateStage, evidenceIn, isLeftOpen, isSettled } from "../conditions/evaluate.ts";
+import { type Evaluated, evaluateStage, evidenceIn, isLeftOpen, isSettled } from "../conditions/evaluate.ts";
 import { EvidenceItem, isIntact, SKIPPED_WORD } from "../format/evidence-item.ts";
 import { CLOCK_SKEW_MS } from "../format/fields.ts";
 import {
@@ -27,6 +26,8 @@ import { type Problem, printable, problemsOf, type Report } from "./reasons.ts";
 import { fieldOf, PARSE_ONCE } from "./verify-dsse-envelope.ts";
 
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
+
+type Stages = ReadonlyMap<string, StageStatement>;
 
 export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {
   return `${organisation}/${stage}`;
@@ -195,25 +196,23 @@ export function sequenceProblems(removal: Removal, listed: readonly (StageStatem
   }
   problems.push(...misplaced(expected.map(placeOf), byPlace.keys()));
   for (const party of [removal.remover, removal.partner]) problems.push(...chainProblems(party, byPlace));
-  problems.push(...turnProblems(removal, byPlace));
+  const stated = inOrder(removal, byPlace);
+  const otherOf = ({ predicate }: StageStatement) => counterpartyOf(predicate.organisation, removal);
+  problems.push(...stated.flatMap((stage) => turnProblems(stage, otherOf(stage), byPlace, false)));
   return problems;
 }
 
-/** No stage was closed before the other's stage before it, unless it says why: it was opened after both had signed that. */
-function turnProblems({ remover, partner }: Removal, byPlace: ReadonlyMap<string, StageStatement>) {
-  return STAGE_NAMES.flatMap((stage, index) => {
-    const before = STAGE_NAMES[index - 1];
-    if (before === undefined) return [];
-    return [remover, partner].flatMap((organisation): Problem[] => {
-      const where = placeOf({ organisation, stage });
-      const other = placeOf({ organisation: organisation === remover ? partner : remover, stage: before });
-      const [own, theirs] = [byPlace.get(where)?.predicate, byPlace.get(other)?.predicate];
-      if (own === undefined || theirs === undefined) return [];
-      if (own.attested.some((word) => word.startsWith(SKIPPED_WORD))) return [];
-      if (Date.parse(own.closed_at) + CLOCK_SKEW_MS >= Date.parse(theirs.closed_at)) return [];
-      return [{ reason: "times_out_of_order", where, detail: `closed before ${other}` }];
-    });
-  });
+/** A stage that was closed before the other's stage before it (also one that is absent, where it `isOwed`) and does not say why. */
+export function turnProblems({ predicate }: StageStatement, other: string, byPlace: Stages, isOwed: boolean) {
+  const { stage, organisation, attested, closed_at } = predicate;
+  const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
+  if (before === undefined || attested.some((word) => word.startsWith(SKIPPED_WORD))) return [];
+  const theirs = placeOf({ organisation: other, stage: before });
+  const closed = byPlace.get(theirs)?.predicate.closed_at;
+  const until = Date.parse(closed_at) + CLOCK_SKEW_MS;
+  if (closed === undefined ? !isOwed : Date.parse(closed) <= until) return [];
+  const where = placeOf({ organisation, stage });
+  return [{ reason: "times_out_of_order", where, detail: `closed before ${theirs}` } as const];
 }
 
 /** A missing statement moves what follows it up; that alone is not out of place. */
@@ -246,7 +245,7 @@ function scopeOfRun({ kind, scope }: StagePredicate): string {
   return JSON.stringify(kind === "partial" ? [parts, client] : [parts, client, agents, pins, policy]);
 }
 
-function chainProblems(organisation: string, byPlace: ReadonlyMap<string, StageStatement>): Problem[] {
+function chainProblems(organisation: string, byPlace: Stages): Problem[] {
   const stages = STAGE_NAMES.map((stage) => byPlace.get(placeOf({ organisation, stage })));
   return stages.flatMap((statement, index) => {
     const before = stages[index - 1];

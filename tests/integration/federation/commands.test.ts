@@ -1,4 +1,5 @@
 // The commands as an operator runs them: what they print and how they end.
+
 import assert from "node:assert/strict";
 import { generateKeyPairSync } from "node:crypto";
 import { appendFileSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -8,7 +9,7 @@ import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { signReport } from "../../../src/federation/abuse/report.ts";
-import { ContainmentRecord } from "../../../src/federation/containment/containment-record.ts";
+import { ContainmentRecord } from "../../../src/federation/containment/contain-or-restore.ts";
 import { StateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";

@@ -1,11 +1,12 @@
 // Records verified without Drawbridge: the commands of docs/reference/verifying-without-drawbridge.md, as they
 // stand there, with openssl and with Python's securesystemslib. Needs python3, openssl and the package
 // registry, as the lab's own installation does.
+
 import assert from "node:assert/strict";
 import { copyFileSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { fileText, type RecordFile } from "../../../src/records/format/record-file.ts";
+import { fileText, type RecordFile } from "../../../src/records/format/statements.ts";
 import { bySigners, type Changes, party, type Removal, removalOf } from "../../support/removal.ts";
 import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 

@@ -1,9 +1,9 @@
 // The command line as a whole: help, exit codes, and that a command costs nothing until it is called.
+
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { ExitCode, exitCodeOf } from "../../../src/cli/lib/exit-codes.ts";
-import { renderError, renderTable } from "../../../src/cli/lib/output.ts";
+import { ExitCode, exitCodeOf, renderError, renderTable } from "../../../src/cli/lib/output.ts";
 import { buildProgram, COMMANDS, entryOf, PRODUCTS } from "../../../src/cli/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";
@@ -88,7 +88,7 @@ describe("command line", () => {
       summary: second,
       load: async () => {
         loaded.push(`${first} ${second}`);
-        return { register: () => {} };
+        return () => {};
       },
     });
     const single = { ...entry("bridge", "run"), path: ["bridge"] as const };

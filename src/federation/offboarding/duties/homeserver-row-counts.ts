@@ -38,11 +38,7 @@ interface Parties {
 }
 
 /** Runs `work` with sessions that can only read. @throws DrawbridgeError `database_unavailable` */
-export async function withTables<T>(
-  url: string,
-  parties: Parties,
-  work: (tables: HomeserverTables) => Promise<T>,
-): Promise<T> {
+export async function withTables<T>(url: string, parties: Parties, work: (tables: RowCounts) => Promise<T>) {
   const pool = new Pool({
     connectionString: url,
     options: "-c default_transaction_read_only=on",
@@ -65,7 +61,7 @@ export async function withTables<T>(
   }
 }
 
-export type HomeserverTables = ReturnType<typeof tablesIn>;
+export type RowCounts = ReturnType<typeof tablesIn>;
 
 function tablesIn(pool: Pool, { own, partner }: Parties) {
   const count = async (statement: string, ...values: unknown[]) => {

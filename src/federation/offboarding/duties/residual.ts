@@ -34,24 +34,21 @@ export function residualReport(context: DutiesContext, run: Run) {
     const statement: Residual = {
       rooms,
       device_keys: counts?.["device_lists_remote_cache"] ?? null,
-      tokens_live_until: "until" in tokens ? tokens.until : null,
+      tokens_live_until: tokens.until ?? null,
       third_servers: third_servers.sort((left, right) => (left.server < right.server ? -1 : 1)),
     };
     const unknown: Readonly<Record<string, string>> = {
       // The gateway counts calls, and forgets whose a stream was once the client is gone.
       streams: "not_told_by_gateway",
       ...(counts === undefined && { device_keys: "database_not_read" }),
-      ...("reason" in tokens && { tokens_live_until: tokens.reason }),
+      ...(tokens.reason !== undefined && { tokens_live_until: tokens.reason }),
     };
     return { statement, unknown };
   });
 }
 
 /** When the last token ends; never too early, by the last time at which the client was surely disabled. */
-export function tokensLiveUntil(
-  { config }: Pick<DutiesContext, "config">,
-  run: Run,
-): { until: string } | { reason: string } {
+export function tokensLiveUntil({ config }: Pick<DutiesContext, "config">, run: Run) {
   if (config.gateway === undefined) return { reason: "no_gateway" };
   const { inForce } = readPlane(run.state, "gateway");
   // Both: what was put right since may have been open until then, proved closed before or not.

@@ -4,7 +4,6 @@
 // is read forwards, because backwards Synapse backfills).
 import { resolve } from "node:path";
 import * as z from "zod";
-import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import {
   parseServerName,
@@ -21,33 +20,33 @@ import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts"
 import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
-import { type HomeserverTables, withTables } from "./homeserver-row-counts.ts";
+import { type RowCounts, withTables } from "./homeserver-row-counts.ts";
 
 export type DutiesContext = Pick<OffboardingContext, "config" | "clock" | "say">;
 
-export interface DutiesSession {
-  readonly own: ServerName;
-  readonly partner: ServerName;
-  readonly operator: SynapseAdminApi;
-  readonly homeserver: ReturnType<typeof partnerData>;
+export interface DutiesSession extends ReturnType<typeof sessionOf> {
   /** Undefined where the deployment does not let the database be read. */
-  readonly tables: HomeserverTables | undefined;
-  readonly clock: Clock;
-  readonly say: (text: string) => void;
+  readonly tables: RowCounts | undefined;
+}
+
+function sessionOf({ config: { homeserver, directory }, clock, say }: DutiesContext, run: Run) {
+  const own = parseServerName(run.self);
+  const partner = parseServerName(counterpartyIn(run));
+  if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
+  const token = readSecret(homeserver.operatorToken, resolve(directory));
+  const operator = new SynapseAdminApi(homeserver.url, token, clock);
+  return { own, partner, clock, say, operator, homeserver: partnerData(operator, partner) };
 }
 
 /** Runs `work` with a session, and closes it. @throws DrawbridgeError as the homeserver and database do */
 export async function withDuties<T>(
-  { config: { homeserver: configured, directory }, clock, say }: DutiesContext,
+  context: DutiesContext,
   run: Run,
   work: (session: DutiesSession) => Promise<T>,
 ): Promise<T> {
-  const own = parseServerName(run.self);
-  const partner = parseServerName(counterpartyIn(run));
-  if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
-  const token = readSecret(configured.operatorToken, resolve(directory));
-  const operator = new SynapseAdminApi(configured.url, token, clock);
-  const session = { own, partner, clock, say, operator, homeserver: partnerData(operator, partner) };
+  const session = sessionOf(context, run);
+  const { operator, own } = session;
+  const { homeserver, directory } = context.config;
   try {
     const operatorId = await operator.whoami();
     if (!operatorId.endsWith(`:${own}`)) {
@@ -55,8 +54,8 @@ export async function withDuties<T>(
         hint: "Correct homeserver.url and homeserver.operatorToken.",
       });
     }
-    if (configured.databaseUrl === undefined) return await work({ ...session, tables: undefined });
-    const url = readSecret(configured.databaseUrl, resolve(directory));
+    if (homeserver.databaseUrl === undefined) return await work({ ...session, tables: undefined });
+    const url = readSecret(homeserver.databaseUrl, resolve(directory));
     return await withTables(url, session, (tables) => work({ ...session, tables }));
   } finally {
     await operator.close();
@@ -122,15 +121,10 @@ const Media = z.object({
 const HistoryPurge = z.object({ status: z.enum(["active", "complete", "failed"]).catch("active") });
 
 function partnerData(access: HomeserverAccess, partner: ServerName) {
-  const post = async (
-    operation: string,
-    path: readonly string[],
-    request: { query?: Record<string, string> },
-  ) =>
-    expectSuccess(
-      await access.call("POST", operation, [...ADMIN, ...path], { body: {}, ...request }),
-      operation,
-    );
+  const post = async (operation: string, path: readonly string[], query: Record<string, string> = {}) => {
+    const answer = await access.call("POST", operation, [...ADMIN, ...path], { body: {}, query });
+    return expectSuccess(answer, operation);
+  };
   return {
     /** IDs of the partner's files that are named by events of a room which are not encrypted. */
     async mediaInRoom(room: RoomId) {
@@ -148,11 +142,11 @@ function partnerData(access: HomeserverAccess, partner: ServerName) {
     },
 
     releaseFromQuarantine: (mediaId: string) =>
-      post("release a file from quarantine", ["media", "unquarantine", partner, mediaId], {}),
+      post("release a file from quarantine", ["media", "unquarantine", partner, mediaId]),
 
     /** Deletes every cached file of any server that was last used before; those in quarantine stay. */
     purgeMediaCache: (beforeMs: number) =>
-      post("purge cached files", ["purge_media_cache"], { query: { before_ts: String(beforeMs) } }),
+      post("purge cached files", ["purge_media_cache"], { before_ts: String(beforeMs) }),
 
     /** Deletes other servers' events up to a time, but state and the last. @returns what to ask after; undefined: none */
     async purgeHistory(room: RoomId, untilMs: number) {

@@ -9,7 +9,7 @@ import { createFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts"
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
 import { counterpartyIn, type RunFile } from "../run/run-file.ts";
 import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem } from "./check.ts";
-import { type KnownValues, type PrivateRecord, recordField } from "./schema.ts";
+import { type KnownValues, type PrivateRecord, RECORD_FIELDS } from "./schema.ts";
 
 /** Past this nobody has written it by hand. */
 const BYTES_MAX = 4 * 1_048_576;
@@ -55,7 +55,7 @@ export function requireRecord(path: string): PrivateRecord {
   if (record !== undefined) return record;
   const problems = missing.map((field) => ({
     ...{ rule: "record.missing", field, line: 0, message: "is missing" },
-    hint: `Write it in the record: ${recordField(field)?.says ?? field}.`,
+    hint: `Write it in the record: ${RECORD_FIELDS.find(({ path }) => path === field)?.says ?? field}.`,
   }));
   throw new RecordError(path, problems);
 }
@@ -191,11 +191,7 @@ export function recordFacts(run: RecordedRun) {
     retention: { state: retention.state, until: retention.until ?? null },
     backupsExpireBy: backups.expireBy,
     purgeWaiver: duties.purge.waiver ?? null,
-    readmission: {
-      possible: readmission.possible,
-      owner: readmission.owner ?? null,
-      conditions: readmission.conditions,
-    },
+    readmission: { ...readmission, owner: readmission.owner ?? null },
     agents: affected.agents as readonly string[],
   };
 }

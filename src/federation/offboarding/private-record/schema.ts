@@ -90,17 +90,13 @@ export const PrivateRecord = z.strictObject({
 });
 export type PrivateRecord = z.output<typeof PrivateRecord>;
 
-export interface RecordField {
+interface RecordField {
   readonly path: string;
   readonly says: string;
   readonly isOptional: boolean;
 }
 
 export const RECORD_FIELDS: readonly RecordField[] = fieldsOf(PrivateRecord, "");
-
-export function recordField(path: string): RecordField | undefined {
-  return RECORD_FIELDS.find((field) => field.path === path);
-}
 
 function fieldsOf(schema: z.ZodObject, prefix: string): readonly RecordField[] {
   return Object.entries(schema.shape).flatMap(([name, field]): readonly RecordField[] => {

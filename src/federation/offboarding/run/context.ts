@@ -17,14 +17,14 @@ import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { Block } from "../../workflow/procedure.ts";
 import type { JudgedCondition } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/file.ts";
-import { counterpartyIn, findRun, type Run, type StageProof } from "./run-file.ts";
+import { counterpartyIn, findRun, type OutOfReach, type Run } from "./run-file.ts";
 
 export type Residual = CompletionPredicate["residual"];
 
 export interface OffboardingContext extends Federation {
   /** @throws DrawbridgeError `config_invalid` when the private record is incomplete */
   readonly facts: (run: Run) => RecordFacts;
-  readonly residual: (context: OffboardingContext, run: Run) => Promise<Residual>;
+  readonly residual: (run: Run) => Promise<Residual>;
   readonly outside: ObserveFromOutside | undefined;
   readonly say: (text: string) => void;
 }
@@ -77,11 +77,7 @@ export function blockedBy(what: string, block: Omit<StageBlock, "stage" | "plane
   return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
 }
 
-export function blocksIn(
-  stage: StageName,
-  conditions: readonly JudgedCondition[],
-  outOfReach: StageProof["out_of_reach"],
-): readonly StageBlock[] {
+export function blocksIn(stage: StageName, conditions: readonly JudgedCondition[], outOfReach: OutOfReach) {
   const about = { stage, plane: PLANE_OF_STAGE[stage] };
   const open = conditions.filter((one) => !isSettled(one));
   return [
@@ -100,8 +96,7 @@ export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
       hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
     });
   }
-  const { run: id, kind, remover, partner, self } = run;
-  return { run: id, kind, remover, partner, self, parties };
+  return { ...run, parties };
 }
 
 /** Does one step of the run that is named, as by `findRun`, while no other process does. */

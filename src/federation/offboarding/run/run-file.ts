@@ -30,12 +30,11 @@ import type { TrustedParty } from "../../../records/format/trust.ts";
 import {
   type AnyStatement,
   byDigest,
+  envelopesByPlace,
   type HeldStatements,
   isCompletion,
-  placeOfStatement,
   statementIn,
 } from "../../../records/sign/held-statements.ts";
-import type { Kept } from "../../../records/sign/sign-statements.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
@@ -222,6 +221,7 @@ const StageProof = z.strictObject({
   attested: z.array(Word),
 });
 export type StageProof = z.output<typeof StageProof>;
+export type OutOfReach = Readonly<StageProof["out_of_reach"]>;
 
 const StageProgress = z.strictObject({
   version: z.literal(1),
@@ -292,10 +292,11 @@ export function readStatements({ run, state }: Run): RunStatements {
 }
 
 /** @param at when the signatures that are not in the file yet were made or came in */
-export function writeStatements(run: Run, { envelopes, evidence }: HeldStatements, at: string): void {
+export function writeStatements(run: Run, held: HeldStatements, at: string): void {
+  const { envelopes, evidence } = held;
   const since = { ...readStatements(run).since };
-  for (const envelope of envelopes) {
-    for (const { keyid } of envelope.signatures) since[`${placeIn(envelope)} ${keyid}`] ??= at;
+  for (const [place, { signatures }] of envelopesByPlace(held)) {
+    for (const { keyid } of signatures) since[`${place} ${keyid}`] ??= at;
   }
   const statements: RunStatements = { version: 1, envelopes: [...envelopes], evidence: [...evidence], since };
   const text = run.state.write(runFile(run.run, STATEMENTS_FILE), statements);
@@ -303,25 +304,11 @@ export function writeStatements(run: Run, { envelopes, evidence }: HeldStatement
 }
 
 /** Keeps an envelope in the place of what has the same payload, and evidence besides, an item once. */
-export function keepEnvelope(
-  run: Run,
-  at: string,
-  envelope: DsseEnvelope,
-  items: readonly EvidenceItem[] = [],
-) {
+export function keepEnvelope(run: Run, at: string, envelope: DsseEnvelope, items: readonly EvidenceItem[]) {
   const held = readStatements(run);
   const others = held.envelopes.filter((one) => one.payload !== envelope.payload);
   const evidence = [...byDigest([...held.evidence, ...items]).values()];
   writeStatements(run, { envelopes: [...others, envelope], evidence }, at);
-}
-
-function placeIn(envelope: DsseEnvelope): string {
-  const statement = statementIn(envelope);
-  return statement === undefined ? "" : placeOfStatement(statement);
-}
-
-export function envelopeAt({ envelopes }: HeldStatements, place: string): DsseEnvelope | undefined {
-  return envelopes.find((envelope) => placeIn(envelope) === place);
 }
 
 /** The pinned key by which an organisation has signed an envelope; undefined when it has not. */
@@ -342,10 +329,7 @@ function fileNameOf({ self }: Run, statement: AnyStatement): string {
 }
 
 /** The file of a statement to sign. `read` throws DrawbridgeError `state_unreadable` for one of another place or run. */
-export function statementFile(
-  run: Run,
-  place: `own-${StageName}` | `other-${StageName}` | "completion",
-): Kept {
+export function statementFile(run: Run, place: `own-${StageName}` | `other-${StageName}` | "completion") {
   const name = runFile(run.run, `statements/${place}.json`);
   const read = () => {
     const text = run.state.readText(name);
@@ -357,5 +341,5 @@ export function statementFile(
       hint: "Find out who put it there, and put back the one that was there.",
     });
   };
-  return { read, write: (text) => run.state.writeText(name, text) };
+  return { read, write: (text: string) => run.state.writeText(name, text) };
 }

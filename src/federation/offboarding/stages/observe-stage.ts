@@ -5,6 +5,7 @@ import { resolve } from "node:path";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { evaluateStage, LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate.ts";
 import { type EvidenceItem, isOwnRoom } from "../../../records/format/evidence-item.ts";
+import { lookUntil } from "../../../runtime/concurrency.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import type { Drift, OutOfReach as PlaneOutOfReach } from "../../planes/plane.ts";
@@ -15,11 +16,10 @@ import { type Partner, partnerEntry, planeState } from "../../registry/partner.t
 import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { parseRevision } from "../../repository/repository.ts";
 import { checkRepository } from "../../work-tree/check.ts";
-import { HINTS } from "../../workflow/hints.ts";
 import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../../workflow/observe-plane.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
-import { judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
+import { HINTS, judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/file.ts";
 import type { RunContext } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
@@ -35,13 +35,11 @@ interface Found {
   readonly objections: readonly Objection[];
 }
 
-export type StageObservation = Readonly<ReturnType<typeof observed>>;
-
 const VIOLATIONS_MAX = 20;
-const VIOLATION_WITHIN_MS = 3_000;
-const POLL_MS = 100;
+const VIOLATION = { withinMs: 3_000, everyMs: 100 };
 
 type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
+type ObservedPlane = ObservedStage & { readonly plane: PlaneName };
 
 /** Reports drift where it applies nothing. @throws DrawbridgeError `head_refused`, `repository_unusable` */
 export async function observeStage(
@@ -49,7 +47,7 @@ export async function observeStage(
   progress: ObservedStage,
   how: "apply" | "observe",
   commit?: () => Promise<unknown>,
-): Promise<StageObservation> {
+) {
   const { run, clock } = context;
   const { plane, conditions } = removalStep(run.kind, progress.stage);
   const partner = counterpartyIn(run);
@@ -90,11 +88,7 @@ export function judgeStage(work: StageWork, seen: Seen, objections: Found["objec
   return objectTo(conditions, objections);
 }
 
-async function observeClosed(
-  context: RunContext,
-  progress: ObservedStage & { readonly plane: PlaneName },
-  reached: Reached,
-): Promise<StageObservation> {
+async function observeClosed(context: RunContext, progress: ObservedPlane, reached: Reached) {
   const { plane } = progress;
   const other = counterpartyIn(context.run);
   const { desired, applied, pass } = reached;
@@ -159,7 +153,7 @@ export function roomsIn(items: readonly EvidenceItem[]): string[] {
 /** What happens to the counterparty that leaves a trace outside the parts of the plane, besides what is observed of them. */
 async function evidenceOf(
   context: RunContext,
-  { stage, plane, opened_at: openedAt, scope }: ObservedStage & { readonly plane: PlaneName },
+  { stage, plane, opened_at: openedAt, scope }: ObservedPlane,
   partner: Partner,
   reached: Reached,
 ): Promise<readonly EvidenceItem[]> {
@@ -237,9 +231,9 @@ async function violationsSince({ config, outside, clock }: RunContext, partner: 
   const file = resolve(config.directory, config.border.violationsFile);
   const window = { since: openedAt, until: "9999-12-31T23:59:59.999Z" };
   const seal = sealFor(clock, partner.serverName, "border");
-  for (const deadline = clock.now() + VIOLATION_WITHIN_MS; ; await clock.sleep(POLL_MS)) {
+  const look = async () => {
     const { items } = await collectStream("border_violations", file, partner, window);
-    const denials = items.flatMap(({ facts, at, line_digest }) => {
+    return items.flatMap(({ facts, at, line_digest }) => {
       if (facts.stream !== "border_violations" || facts.reason !== "server_not_allowed") return [];
       const { room, event, policy_digest, reason } = facts;
       return seal({
@@ -248,9 +242,9 @@ async function violationsSince({ config, outside, clock }: RunContext, partner: 
         at: new Date(at).toISOString(),
       });
     });
-    const isFinal = denials.length > 0 || outside === undefined || clock.now() >= deadline;
-    if (isFinal) return denials.slice(-VIOLATIONS_MAX);
-  }
+  };
+  const denials = await lookUntil(clock, VIOLATION, look, (one) => one.length > 0 || outside === undefined);
+  return denials.slice(-VIOLATIONS_MAX);
 }
 
 const STATIC_TESTS = "check_federation";

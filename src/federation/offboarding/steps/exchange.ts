@@ -1,7 +1,6 @@
 // Passing statements on as files, and taking in what came back.
-import { SKIPPED_WORD, TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
+import { TRIGGER_WORD } from "../../../records/format/evidence-item.ts";
 import { CLOCK_SKEW_MS } from "../../../records/format/fields.ts";
-import { STAGE_NAMES } from "../../../records/format/stages.ts";
 import {
   exportExchange,
   type HeldStatements,
@@ -14,18 +13,11 @@ import {
   statementIn,
 } from "../../../records/sign/held-statements.ts";
 import type { Problem } from "../../../records/verify/reasons.ts";
-import { placeOf } from "../../../records/verify/verify-stages.ts";
+import { turnProblems } from "../../../records/verify/verify-stages.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { clientsAt, partnerEntry } from "../../registry/partner.ts";
-import {
-  blockedBy,
-  type OffboardingContext,
-  type RunContext,
-  removalOf,
-  requireOpen,
-  withRun,
-} from "../run/context.ts";
+import { clientsAt, partnerEntry, type Registry } from "../../registry/partner.ts";
+import { blockedBy, type OffboardingContext, removalOf, requireOpen, withRun } from "../run/context.ts";
 import { counterpartyIn, type Run, readStatements, signingKeyOf, writeStatements } from "../run/run-file.ts";
 import { finishRecord } from "./sign-and-complete.ts";
 
@@ -59,7 +51,8 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
     requireSameTrigger(run, imported.held);
     requireWithinRun(run, imported.held, context.clock.now());
     requireInTurn(run, imported.held);
-    await requireOwnClients(context, imported.held);
+    const { desired } = await acceptedState(context);
+    requireOwnClients(run, desired.registry, imported.held);
     writeStatements(run, imported.held, timestamp(context.clock.now()));
     const recordFile = finishRecord(context);
     return { run, added: imported.added, recordFile };
@@ -85,16 +78,8 @@ function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number
 /** Refuses a stage that was closed before this organisation's stage before it: with it, no completion would ever hold. */
 function requireInTurn(run: Run, { envelopes }: HeldStatements): void {
   const stages = stagesIn(envelopes);
-  const problems = [...stages].flatMap(([where, { predicate }]): Problem[] => {
-    const { organisation, stage, attested, closed_at } = predicate;
-    const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
-    if (organisation === run.self || before === undefined) return [];
-    if (attested.some((word) => word.startsWith(SKIPPED_WORD))) return [];
-    const own = placeOf({ organisation: run.self, stage: before });
-    const closed = stages.get(own)?.predicate.closed_at;
-    if (closed !== undefined && Date.parse(closed) <= Date.parse(closed_at) + CLOCK_SKEW_MS) return [];
-    return [{ reason: "times_out_of_order", where, detail: `closed before ${own}` }];
-  });
+  const theirs = [...stages.values()].filter(({ predicate }) => predicate.organisation !== run.self);
+  const problems = theirs.flatMap((stage) => turnProblems(stage, run.self, stages, true));
   refuseUnlessClean(REFUSED, problems);
 }
 
@@ -114,10 +99,9 @@ function requireSameTrigger(run: Run, { envelopes }: HeldStatements): void {
 }
 
 /** Refuses a scope without the client by which this organisation is let in there: a client is closed for all agents. */
-async function requireOwnClients(context: RunContext, { envelopes }: HeldStatements): Promise<void> {
-  const other = counterpartyIn(context.run);
-  const { desired } = await acceptedState(context);
-  const used = clientsAt(partnerEntry(desired.registry, other)?.partner);
+function requireOwnClients(run: Run, registry: Registry, { envelopes }: HeldStatements): void {
+  const other = counterpartyIn(run);
+  const used = clientsAt(partnerEntry(registry, other)?.partner);
   for (const { predicate } of stagesIn(envelopes).values()) {
     const { parts, client, applicants } = predicate.scope;
     if (predicate.organisation !== other || !parts.includes("gateway")) continue;

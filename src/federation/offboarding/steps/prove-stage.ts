@@ -14,7 +14,7 @@ import { setAsideLines } from "../../change/commit-change.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
-import { type Federation, timestamp } from "../../reconcile/context.ts";
+import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, type Partner, partnerEntry } from "../../registry/partner.ts";
 import { gitLine } from "../../repository/git.ts";
 import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
@@ -39,16 +39,14 @@ export async function workStage(context: RunContext, stage: StageName, skipped: 
   const { plane, edit } = removalStep(run.kind, stage);
   const begun = readStage(run, stage);
   const isClosing = edit !== null && !(await isCommitted(context, begun, plane));
-  const admits = (partner: Partner) => requireNamed(context, stage, partner);
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
   if (isClosing && run.kind === "partial") {
     const { desired } = await goodState(context);
-    admits(findPartner(desired.registry, counterpartyIn(run)).partner);
+    requireNamed(context, stage, findPartner(desired.registry, counterpartyIn(run)).partner);
   }
   let progress = begun ?? writeStage(run, await opened(context, stage, skipped));
   const commit = async () => {
-    const revision = await commitStage(context, context.run, stage, admits);
-    progress = writeStage(run, { ...progress, commit: revision });
+    progress = writeStage(run, { ...progress, commit: await commitStage(context, stage) });
   };
   const { proof } = await prove(context, progress, "apply", isClosing ? commit : undefined);
   const proved = { ...progress, proof };
@@ -158,25 +156,18 @@ function attestedDuties({ facts, run }: RunContext): readonly string[] {
   }
 }
 
-/**
- * Closes one plane in one commit, found again by its message where the file says already what it would say.
- * @param admits given the partner as the commit would find it, throws to have nothing happen; may be called again
- */
-export async function commitStage(
-  federation: Federation,
-  run: Run,
-  stage: StageName,
-  admits: (partner: Partner) => void,
-): Promise<Revision> {
+/** Closes one plane in one commit, found again by its message where the file says already what it would say. */
+export async function commitStage(context: RunContext, stage: StageName): Promise<Revision> {
+  const { run, repository } = context;
   let found: Revision | undefined;
   const step = removalStep(run.kind, stage);
-  const { revision } = await commitStep(federation, removal(run.kind), step, {
+  const { revision } = await commitStep(context, removal(run.kind), step, {
     ...{ partner: counterpartyIn(run), reason: `drawbridge: offboarding ${stage}` },
     say: async (base, { partner }, isSame) => {
       // Anybody may write the same words into a message: what counts is what stands in the file.
-      found = isSame ? await stageCommit(federation.repository, run, stage) : undefined;
+      found = isSame ? await stageCommit(repository, run, stage) : undefined;
       if (found !== undefined) return undefined;
-      admits(partner);
+      requireNamed(context, stage, partner);
       const { plane, planeNumber } = labelOf(step);
       const title = `Close the ${plane} plane for ${partner.serverName}`;
       const what = `Plane ${planeNumber}, stage ${stage} of a removal (${run.kind}, ${run.trigger}).`;

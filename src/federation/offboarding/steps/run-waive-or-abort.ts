@@ -135,8 +135,6 @@ function isIn({ stages }: RunView, stage: StageName, state: StageState): boolean
   return stages.some((one) => one.stage === stage && one.own.state === state);
 }
 
-export type NextResult = Awaited<ReturnType<typeof next>>;
-
 /** One step of a run. @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable` */
 export function next(
   context: OffboardingContext,

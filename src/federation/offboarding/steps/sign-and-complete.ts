@@ -9,6 +9,7 @@ import type { StagePredicate, StageStatement } from "../../../records/format/sta
 import {
   assembleRecord,
   byDigest,
+  envelopesByPlace,
   type OwnRemoval,
   stagesIn,
 } from "../../../records/sign/held-statements.ts";
@@ -43,7 +44,6 @@ import {
 import {
   changeRun,
   counterpartyIn,
-  envelopeAt,
   keepEnvelope,
   RECORD_FILE,
   type Run,
@@ -159,11 +159,11 @@ async function countersign(
 ): Promise<void> {
   const statements = readStatements(run);
   const name = place === "completion" ? place : placeOf({ organisation: counterpartyIn(run), stage: place });
-  const envelope = envelopeAt(statements, name);
+  const envelope = envelopesByPlace(statements).get(name);
   if (envelope === undefined) throw new RangeError(`there is no statement of ${name}`);
   const file = statementFile(run, place === "completion" ? place : `other-${place}`);
   const signed = await countersignOnce(file, envelope, removal, statements, signer);
-  keepEnvelope(run, timestamp(clock.now()), signed);
+  keepEnvelope(run, timestamp(clock.now()), signed, []);
 }
 
 function nothingToSign(view: RunView): OffboardingBlocked {
@@ -190,11 +190,11 @@ export function complete(context: OffboardingContext, named?: string) {
       const missing = missingSignatures(view);
       if (missing.length > 0) throw new OffboardingBlocked("the removal is not completed", missing);
       await recheck(context, "the removal is not completed");
-      const residual = await context.residual(context, run);
+      const residual = await context.residual(run);
       const signer = signerOf(context.config);
       const make = () => completionOf(context, removal, signer, residual);
       const envelope = await signOnce(statementFile(run, "completion"), make, removal, signer);
-      keepEnvelope(run, timestamp(context.clock.now()), envelope);
+      keepEnvelope(run, timestamp(context.clock.now()), envelope, []);
     }
     return { run, recordFile: finishRecord(context) };
   });
@@ -229,7 +229,8 @@ function completionOf(context: RunContext, removal: OwnRemoval, signer: Signer, 
   const theirs = byPlace.get(theirPlace)?.predicate;
   if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
   const { owner, testedAt } = attestedBy(theirs);
-  const key_id = signingKeyOf(envelopeAt(statements, theirPlace), other, removal.parties) ?? "";
+  const theirEnvelope = envelopesByPlace(statements).get(theirPlace);
+  const key_id = signingKeyOf(theirEnvelope, other, removal.parties) ?? "";
   const ours = new Set(byPlace.get(ourPlace)?.predicate.evidence ?? []);
   const purged = statements.evidence.filter((item) => ours.has(item.digest) && isOfPurge(item));
   const ends = stages.map(({ predicate }) => predicate.closed_at);

@@ -5,19 +5,19 @@ import { shellWord } from "../../../domain/printable.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
+import { envelopesByPlace } from "../../../records/sign/held-statements.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep, type StepStatus } from "../../workflow/procedure.ts";
 import { blocksIn, type OffboardingContext, type StageBlock, withRun } from "../run/context.ts";
 import {
   counterpartyIn,
-  envelopeAt,
+  type OutOfReach,
   type Run,
   readStage,
   readStatements,
   recordFileOf,
   type StageProgress,
-  type StageProof,
   signingKeyOf,
 } from "../run/run-file.ts";
 
@@ -29,10 +29,11 @@ type StageView = Readonly<RunView["stages"][number]>;
 
 export function viewOf(run: Run, parties: readonly TrustedParty[]) {
   const statements = readStatements(run);
+  const byPlace = envelopesByPlace(statements);
   const counterparty = counterpartyIn(run);
   /** How far a statement is signed: by its maker, and by the other organisation besides; undefined: not at all. */
   const signed = (place: string, maker: string, second: string) => {
-    const envelope = envelopeAt(statements, place);
+    const envelope = byPlace.get(place);
     const first = signingKeyOf(envelope, maker, parties);
     if (first === undefined) return undefined;
     const counter = signingKeyOf(envelope, second, parties);
@@ -53,9 +54,7 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]) {
   return { run, stages, completion, statements };
 }
 
-type OutOfReach = StageProof["out_of_reach"];
-
-export function unwaivedIn({ waivers }: Run, outOfReach: Readonly<OutOfReach> = []): OutOfReach {
+export function unwaivedIn({ waivers }: Run, outOfReach: OutOfReach = []): OutOfReach {
   const waived = new Set(waivers.map(({ subject }) => subject));
   return outOfReach.filter(({ subject }) => !waived.has(subject));
 }
@@ -136,8 +135,6 @@ function waitingOf({ run, stages, completion }: RunView) {
 export function waitedFor({ what, stage }: Pick<ReturnType<typeof waitingOf>, "what" | "stage">): string {
   return `${what.replaceAll("_", " ")}${stage === null ? "" : ` of ${stage}`}`;
 }
-
-export type RunStatus = ReturnType<typeof statusOf>;
 
 export function statusOf(run: Run, { parties }: Trust) {
   const view = viewOf(run, parties);

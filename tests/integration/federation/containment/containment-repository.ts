@@ -1,9 +1,9 @@
 // A repository in which partners are contained and restored, with what was committed and recorded there.
+
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
-import { ContainmentRecord } from "../../../../src/federation/containment/containment-record.ts";
+import { ContainmentRecord, performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { AT, controlRepository, openControl } from "../../../support/control-repository.ts";

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { parse } from "yaml";
+import { withRun } from "../../../../src/federation/offboarding/run/context.ts";
 import { commitStage } from "../../../../src/federation/offboarding/steps/prove-stage.ts";
 import { next } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
@@ -51,7 +52,7 @@ describe("a removal of a partner that had applied with a client", () => {
     let text = await read(ENTRY);
     for (const plane of PLANE_NAMES) if (plane !== "transport") text = setPlane(text, plane, "closed");
     await commitRegistry(repository, new Map([[ENTRY, text]]));
-    await commitStage(federation, run, "transport", () => undefined);
+    await withRun(context, run.run, (context) => commitStage(context, "transport"));
     const { retired } = parse(await read(ENTRY)) as { retired: { clients: string[] } };
     assert.deepEqual(retired.clients, [`${B[0]}-bridge`, CLIENT]);
   });

@@ -1,9 +1,10 @@
 // What an operator does about ghosts' devices, while the bridge runs.
+
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import type { DeviceReport } from "../../../../src/bridge/device-admin.ts";
-import { ExitCode } from "../../../../src/cli/lib/exit-codes.ts";
+import { ExitCode } from "../../../../src/cli/lib/output.ts";
 import {
   devicesOf,
   encryptedBridge,

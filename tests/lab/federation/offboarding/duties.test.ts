@@ -1,4 +1,5 @@
 // What remains of a partner, and what a purge really deletes, on real homeservers: A removes B, C stays.
+
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,8 +10,12 @@ import pg from "pg";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../../../src/federation/config.ts";
-import { dryRun, readPurge, runPurge } from "../../../../src/federation/offboarding/duties/purge.ts";
-import { NOT_PURGEABLE } from "../../../../src/federation/offboarding/duties/purge-evidence.ts";
+import {
+  dryRun,
+  NOT_PURGEABLE,
+  readPurge,
+  runPurge,
+} from "../../../../src/federation/offboarding/duties/purge.ts";
 import { residualReport } from "../../../../src/federation/offboarding/duties/residual.ts";
 import {
   type Run,

@@ -46,7 +46,8 @@ describe("readmissionRooms", () => {
       planes: { rooms: { files: new Map([["rooms/rooms.json", JSON.stringify(intent)]]), digest: "" } },
     } as unknown as DesiredState;
     const state = StateFolder.open(join(directory, "state"), systemRandom);
-    const rooms = readmissionRooms(config, { clock: new ManualClock(0), state, note: () => undefined });
+    const reporter = { event: () => undefined, note: () => undefined };
+    const rooms = readmissionRooms({ config, clock: new ManualClock(0), state, reporter });
     const touched = await rooms.observe(desired, PARTNER);
     assert.deepEqual(
       Progress.shape.touched.parse(touched)?.map((one) => one.room),

@@ -1,12 +1,12 @@
 // Two organisations state, countersign and complete a removal, passing nothing between them but files.
+
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { type EvidenceItem, evidenceItem, isOfPurge } from "../../../../src/records/format/evidence-item.ts";
-import { fileText } from "../../../../src/records/format/record-file.ts";
 import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
-import { statementDigest } from "../../../../src/records/format/statements.ts";
+import { fileText, statementDigest } from "../../../../src/records/format/statements.ts";
 import {
   assembleRecord,
   byDigest,

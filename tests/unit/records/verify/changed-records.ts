@@ -1,10 +1,14 @@
 // What is changed of a sample record, by what it is changed, and the reasons by which the result is refused.
+
 import assert from "node:assert/strict";
 import { preAuthenticationEncoding } from "../../../../src/records/format/dsse-envelope.ts";
 import type { EvidenceItemBody } from "../../../../src/records/format/evidence-item.ts";
-import type { RecordFile } from "../../../../src/records/format/record-file.ts";
 import type { StageName } from "../../../../src/records/format/stages.ts";
-import type { CompletionPredicate, StagePredicate } from "../../../../src/records/format/statements.ts";
+import type {
+  CompletionPredicate,
+  RecordFile,
+  StagePredicate,
+} from "../../../../src/records/format/statements.ts";
 import type { Trust } from "../../../../src/records/format/trust.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";

@@ -1,9 +1,13 @@
 // A whole record, changed in thousands of ways: none of them verifies, and each says why.
+
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { fileText, type RecordFile } from "../../../../src/records/format/record-file.ts";
-import type { CompletionPredicate } from "../../../../src/records/format/statements.ts";
+import {
+  type CompletionPredicate,
+  fileText,
+  type RecordFile,
+} from "../../../../src/records/format/statements.ts";
 import type { Trust } from "../../../../src/records/format/trust.ts";
 import { REASONS, type ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";

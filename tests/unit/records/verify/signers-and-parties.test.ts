@@ -29,7 +29,7 @@ describe("verifyRecord, of who signed and about whom", () => {
     assert.ok(first !== undefined);
     const { canonicalize } = await import("../../../../src/domain/canonical-json.ts");
     const text = canonicalize(JSON.parse(JSON.stringify(first)));
-    const { fileText } = await import("../../../../src/records/format/record-file.ts");
+    const { fileText } = await import("../../../../src/records/format/statements.ts");
     const verifyWith = async (payload: string) => {
       const [, ...rest] = record.stages;
       return reasonsFor(
@@ -62,7 +62,7 @@ describe("verifyRecord, of who signed and about whom", () => {
     const { stages, file: record } = await removalOf(A, B);
     const [first] = stages;
     assert.ok(first !== undefined);
-    const { fileText } = await import("../../../../src/records/format/record-file.ts");
+    const { fileText } = await import("../../../../src/records/format/statements.ts");
     const three = await addSignature(record.stages[0] ?? record.completion, C.signer);
     const bytes = Buffer.from(fileText({ ...record, stages: [three, ...record.stages.slice(1)] }));
     const parties = [A.trusted, B.trusted];
@@ -123,7 +123,7 @@ describe("verifyRecord, of who signed and about whom", () => {
   it("a signed stage of another partner does not belong to this removal [OFF-3]", async () => {
     const here = await removalOf(A, B);
     const there = await removalOf(A, C);
-    const { fileText } = await import("../../../../src/records/format/record-file.ts");
+    const { fileText } = await import("../../../../src/records/format/statements.ts");
     const mixed = { ...here.file, stages: [...there.file.stages.slice(0, 1), ...here.file.stages.slice(1)] };
     const parties = [A.trusted, B.trusted, C.trusted];
     const reasons = reasonsFor(Buffer.from(fileText(mixed)), { parties });

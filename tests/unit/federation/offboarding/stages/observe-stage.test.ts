@@ -1,10 +1,9 @@
 // What an operator is told of a stage: the evaluation of the record, with what was found and what to do.
+
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-
 import { judgeStage } from "../../../../../src/federation/offboarding/stages/observe-stage.ts";
-import { HINTS } from "../../../../../src/federation/workflow/hints.ts";
-import type { Objection } from "../../../../../src/federation/workflow/step-verdict.ts";
+import { HINTS, type Objection } from "../../../../../src/federation/workflow/step-verdict.ts";
 import { conditionsOfStage, isSettled } from "../../../../../src/records/conditions/evaluate.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 import { STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
