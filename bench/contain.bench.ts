@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { systemClock, systemRandom } from "../src/domain/clock.ts";
 import { performAct } from "../src/federation/containment/contain-or-restore.ts";
-import { Repository } from "../src/federation/repository/repository.ts";
-import { StateFolder } from "../src/federation/state/folder.ts";
+import { openFederation, type Reporter } from "../src/federation/reconcile/context.ts";
+import { openStateFolder } from "../src/federation/state/folder.ts";
 import { PartnerCache } from "../src/federation/state/partner-cache.ts";
-import { AUTHOR, operatorGit, rendered } from "../tests/support/control-repository.ts";
+import { controlConfig, operatorGit, rendered } from "../tests/support/control-repository.ts";
 import { registryFiles } from "../tests/support/sample-files.ts";
 import type { Bench, BenchContext, BenchRow } from "./bench.ts";
 import { median, ms, processorMs } from "./support/measure.ts";
@@ -39,7 +39,7 @@ function registryOf(partners: number): Map<string, string> {
 }
 
 /** A bare repository made by git itself, so that it is packed as a clone is. */
-async function repositoryOf(folder: string, files: ReadonlyMap<string, string>): Promise<Repository> {
+async function makeRepository(folder: string, files: ReadonlyMap<string, string>) {
   const seed = join(folder, "seed");
   for (const [path, text] of files) {
     mkdirSync(dirname(join(seed, path)), { recursive: true });
@@ -50,21 +50,22 @@ async function repositoryOf(folder: string, files: ReadonlyMap<string, string>):
   operatorGit(seed, "commit", "--quiet", "--message=Begin");
   operatorGit(folder, "clone", "--quiet", "--bare", "--no-local", seed, join(folder, "control.git"));
   rmSync(seed, { recursive: true });
-  return Repository.open(join(folder, "control.git"), "main");
 }
 
 async function measure(partners: number, progress: (text: string) => void) {
   const folder = mkdtempSync(join(tmpdir(), "drawbridge-bench-"));
   try {
-    const repository = await repositoryOf(folder, rendered(registryOf(partners)));
+    await makeRepository(folder, rendered(registryOf(partners)));
+    const reporter: Reporter = { event: () => undefined, note: () => undefined };
+    const sources = { clock: systemClock, random: systemRandom, reporter };
+    const federation = await openFederation(controlConfig(folder, { path: "control.git" }), sources);
     // Each act opens the state as a command does: what is warm is on disk.
     const contain = async (n: number) => {
       const begun = performance.now();
-      const state = StateFolder.open(join(folder, "state"), systemRandom);
+      const state = openStateFolder(join(folder, "state"), systemRandom);
       const cache = new PartnerCache(state);
       const name = `partner-${String(n).padStart(5, "0")}`;
-      const context = { repository, state, cache, clock: systemClock, author: AUTHOR };
-      const { record } = await performAct(context, "contain", name);
+      const { record } = await performAct({ ...federation, state, cache }, "contain", name);
       if (record === undefined) throw new Error("nothing was contained");
       return performance.now() - begun;
     };

@@ -4,7 +4,7 @@ import { resolve } from "node:path";
 import { renderJson } from "../../src/cli/lib/output.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
-import { type BorderStatus, borderStatus } from "../../src/federation/planes/border/status.ts";
+import { type BorderStatus, borderStatus } from "../../src/federation/planes/border/runtime.ts";
 import { PolicyFile, policyDigest } from "../../src/rendered-files/border-policy.ts";
 import type { Lab } from "../lab.ts";
 import { programsOf } from "../observe/restarts.ts";

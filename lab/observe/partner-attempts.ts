@@ -8,9 +8,9 @@ import {
   probeInvocation,
   requestToken,
 } from "../../src/federation/probes/partner-at-gateway.ts";
-import { PartnerServer } from "../../src/federation/probes/partner-server.ts";
+import { partnerServer } from "../../src/federation/probes/partner-server.ts";
 import { homeserverRefusal } from "../../src/federation/probes/read-answers.ts";
-import { Person } from "../../src/federation/probes/user.ts";
+import { type Person, personWith } from "../../src/federation/probes/user.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import { findRecord, tailOf } from "../ask/logs.ts";
 import { ghostFor } from "../endpoints.ts";
@@ -36,12 +36,12 @@ const ANSWER_TIMEOUT_MS = 15_000;
 export function partnerAttempts(seed: Seed, target: Operator, traffic: boolean): PartnerAttempts {
   const config = loadProbeConfig(target.probeFile);
   const room = requireRoom(seed, target.organisation).roomId as RoomId;
-  const server = PartnerServer.of(config, SOURCES);
+  const server = partnerServer(config, SOURCES);
   if (server === undefined) throw new TypeError("the lab's probe files name a signing key");
   const { as, observer, target: probed } = config;
   const person = (user: ProbeUser | undefined) => {
     if (user === undefined) throw new TypeError("the lab's probe files name their users");
-    return new Person(user, config.directory, SOURCES);
+    return personWith(user, config.directory, SOURCES);
   };
   const watcher = person(observer);
   const known = `@probe:${as.serverName}`;

@@ -8,9 +8,9 @@ import { importSigningKey, signCard } from "../../src/cards/sign.ts";
 import { importPinnedKey, verifyCard } from "../../src/cards/verify.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
 import type { MatrixAnswer } from "../../src/federation/homeserver/api.ts";
-import { SignedRequests } from "../../src/federation/homeserver/signed-request.ts";
+import { signedRequests } from "../../src/federation/homeserver/signed-request.ts";
 import type { PlaneName } from "../../src/federation/plane-order.ts";
-import { borderStatus } from "../../src/federation/planes/border/status.ts";
+import { borderStatus } from "../../src/federation/planes/border/runtime.ts";
 import { homeserverRefusal } from "../../src/federation/probes/read-answers.ts";
 import { AgentsFile } from "../../src/rendered-files/agents-file.ts";
 import { loadYaml } from "../../src/runtime/load-yaml.ts";
@@ -111,7 +111,7 @@ async function tryJoin(lab: Lab, seed: Seed, at: CompleteOrganisation): Promise<
 async function trySend(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   const paths = lab.paths.organisation("org-c");
   const name = lab.serverNames["org-c"];
-  const requests = new SignedRequests({
+  const requests = signedRequests({
     name,
     signingKey: readIfPresent(join(paths.homeserver, HOMESERVER_FILES.signingKey)) ?? "",
     proxyUrl: homeserverEndpoints(lab, "org-c").connectProxy,

@@ -4,7 +4,7 @@ import type { RoomId } from "../../src/domain/identifiers.ts";
 import { CLOSING_ORDER, PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { loadProbeConfig } from "../../src/federation/probes/config.ts";
 import { probeFromOutside } from "../../src/federation/probes/from-outside.ts";
-import { PartnerServer } from "../../src/federation/probes/partner-server.ts";
+import { partnerServer } from "../../src/federation/probes/partner-server.ts";
 import { observe } from "../../src/federation/probes/read-answers.ts";
 import type { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import { type Lab, pollFor, SOURCES } from "../lab.ts";
@@ -46,7 +46,7 @@ async function probeAsPartner(lab: Lab, seed: Seed, at: CompleteOrganisation): P
 }
 
 async function probeJoin(config: ReturnType<typeof loadProbeConfig>, room: RoomId): Promise<EvidenceItem> {
-  const server = PartnerServer.of(config, SOURCES);
+  const server = partnerServer(config, SOURCES);
   if (server === undefined) throw new TypeError("the lab's probe files name a signing key");
   const { serverName } = config.as;
   const about = { plane: "rooms", partner: serverName, probe: "make_join", vantage: "partner" } as const;

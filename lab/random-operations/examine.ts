@@ -2,7 +2,7 @@
 import * as z from "zod";
 import type { RoomId } from "../../src/domain/identifiers.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
-import { borderStatus } from "../../src/federation/planes/border/status.ts";
+import { borderStatus } from "../../src/federation/planes/border/runtime.ts";
 import { isRemoved } from "../../src/federation/registry/partner.ts";
 import { type Lab, pollFor } from "../lab.ts";
 import { roomPath } from "../matrix-user.ts";

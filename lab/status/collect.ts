@@ -4,8 +4,8 @@ import { join, resolve } from "node:path";
 import * as z from "zod";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import {
-  Journal,
   journaledPartners,
+  journalIn,
   type RoomRecord,
 } from "../../src/federation/planes/rooms/undo-journal.ts";
 import { ClientsFile, type DeclaredClient } from "../../src/rendered-files/issuer-clients.ts";
@@ -267,7 +267,7 @@ async function leftRooms(folder: string): Promise<ReadonlyMap<string, RoomRecord
   const found = new Map<string, RoomRecord>();
   try {
     for (const partner of await journaledPartners(folder)) {
-      for (const record of new Journal(folder, partner).rooms) {
+      for (const record of journalIn(folder, partner).rooms) {
         if (record.gone !== undefined || record.replacement !== undefined) found.set(record.room, record);
       }
     }

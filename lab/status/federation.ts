@@ -8,7 +8,7 @@ import { readRevision, registryOf } from "../../src/federation/reconcile/desired
 import { isRemoved, Partner } from "../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
-import { StateFolder } from "../../src/federation/state/folder.ts";
+import { openStateFolder, type StateFolder } from "../../src/federation/state/folder.ts";
 import { PartnerCache } from "../../src/federation/state/partner-cache.ts";
 import { readHead, readPlane } from "../../src/federation/state/plane-records.ts";
 import { BRANCH } from "../configuration/control-repository.ts";
@@ -64,7 +64,7 @@ async function branchStatus(repositoryPath: string, statePath: string): Promise<
   const repository = await Repository.open(repositoryPath, BRANCH);
   const revision = await repository.head();
   if (revision === undefined) return nothing;
-  const state = StateFolder.open(statePath, SOURCES.random);
+  const state = openStateFolder(statePath, SOURCES.random);
   const accepted = readHead(state).accepted?.revision;
   const partners = await partnersIn(
     repository,

@@ -13,7 +13,7 @@ import {
 import { readmissionRooms, roomLines, type WorkflowContext } from "../federation/readmission/rooms.ts";
 import { acceptedState } from "../federation/reconcile/accept-head.ts";
 import { findPartner } from "../federation/registry/partner.ts";
-import { ROOMS_CHOICES } from "../federation/registry/readmission-record.ts";
+import { RoomsChoice } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER, required } from "./lib/command.ts";
 import { conditionText, openForCommand, outsideOf, planText, stepTable } from "./lib/federation.ts";
@@ -22,7 +22,7 @@ import { ExitCode, print, say, short } from "./lib/output.ts";
 const ROOMS_OPTION = [
   "--rooms <choice>",
   "kept rooms: new ones in their place, or opened again (new by default)",
-  { choices: ROOMS_CHOICES },
+  { choices: RoomsChoice.options },
 ] as const;
 
 type StepResult = Awaited<ReturnType<typeof nextStep>>;

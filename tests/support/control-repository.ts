@@ -220,7 +220,6 @@ export function filePlanes(folder: string): FilePlanes {
     onApply: async () => undefined,
   };
   const plane = (name: PlaneName): PlaneRuntime => ({
-    name,
     async apply(desired) {
       applied.push(name);
       appendFileSync(join(folder, "order"), `${name} ${desired.revision}\n`);
@@ -230,7 +229,7 @@ export function filePlanes(folder: string): FilePlanes {
       const changes = [...desired.files].map(([path, text]) => applyFile(join(folder, path), text, 0o644));
       return { state: "in_force", changed: changes.includes(true) };
     },
-    drift: async (desired) => driftOf(folder, name, desired),
+    drift: async (desired) => driftOf(folder, desired),
     probe: async (desired, { partner }) =>
       answersOf(name, desired, partner, all.rooms).map((answer) =>
         evidenceItem({
@@ -316,11 +315,8 @@ function answersOf(
   }
 }
 
-function driftOf(folder: string, plane: PlaneName, desired: DesiredPlane): Drift[] {
-  return [...desired.files].flatMap(([path, text]) => {
-    const drift = fileDrift(join(folder, path), text);
-    return drift === undefined ? [] : [{ plane, ...drift }];
-  });
+function driftOf(folder: string, desired: DesiredPlane): Drift[] {
+  return [...desired.files].flatMap(([path, text]) => fileDrift(join(folder, path), text) ?? []);
 }
 
 /** A configuration for a repository; nothing but the repository and the state is real. */

@@ -12,7 +12,7 @@ import { findRun } from "../../src/federation/offboarding/run/run-file.ts";
 import { nextStep } from "../../src/federation/readmission/next-step.ts";
 import { openReadmission } from "../../src/federation/readmission/readmission.ts";
 import { Repository } from "../../src/federation/repository/repository.ts";
-import { StateFolder } from "../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../src/federation/state/folder.ts";
 import { openControl } from "./control-repository.ts";
 import type { FederatedServer } from "./federation.ts";
 
@@ -50,7 +50,7 @@ const PROCEDURES: Readonly<Record<string, (...args: string[]) => Promise<void>>>
       readonly digest: string;
     };
     const context = { config, clock: systemClock, say };
-    await runPurge(context, findRun(StateFolder.open(state, systemRandom), run), digest);
+    await runPurge(context, findRun(openStateFolder(state, systemRandom), run), digest);
     say("done");
   },
 

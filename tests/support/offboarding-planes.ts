@@ -83,7 +83,6 @@ function policyOf(world: World): PolicyFile {
 /** Planes whose real parts are files below `parts`. */
 export function scriptedPlanes(world: World): runtimes.PlaneRuntimes {
   const plane = (name: PlaneName): PlaneRuntime => ({
-    name,
     async apply(desired) {
       appendFileSync(join(world.parts, "order"), `${name} ${desired.revision}\n`);
       const changes = [...desired.files].map(([path, text]) =>
@@ -96,10 +95,7 @@ export function scriptedPlanes(world: World): runtimes.PlaneRuntimes {
       return { state: "in_force", changed };
     },
     drift: async (desired) =>
-      [...desired.files].flatMap(([path, text]) => {
-        const drift = fileDrift(join(world.parts, path), text);
-        return drift === undefined ? [] : [{ plane: name, ...drift }];
-      }),
+      [...desired.files].flatMap(([path, text]) => fileDrift(join(world.parts, path), text) ?? []),
     probe: async (_desired, { partner }) => inside(world, name, partner),
   });
   return Object.fromEntries(PLANE_NAMES.map((name) => [name, plane(name)])) as runtimes.PlaneRuntimes;

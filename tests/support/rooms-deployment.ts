@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
-import { type AclEnforcement, borderStatus } from "../../src/federation/planes/border/status.ts";
+import { type AclEnforcement, borderStatus } from "../../src/federation/planes/border/runtime.ts";
 import type { DesiredPlane, Drift, PlaneOutcome } from "../../src/federation/planes/plane.ts";
 import { aclAllow } from "../../src/federation/planes/rooms/acl.ts";
 import { type ClosingPartner, ROOMS_INTENT } from "../../src/federation/planes/rooms/render.ts";
@@ -60,7 +60,7 @@ export function roomsDeployment(
     }) as unknown as DesiredPlane;
   return {
     notes,
-    apply: (intent) => runtime.apply(desired(intent), { note: (text) => notes.push(text) }),
+    apply: (intent) => runtime.apply(desired(intent), (text) => notes.push(text)),
     drift: (intent) => runtime.drift(desired(intent)),
     probe: (intent, partner) =>
       runtime.probe(desired(intent), { partner: { serverName: partner } } as unknown as PartnerEntry),

@@ -19,8 +19,8 @@ import { renderTable, say, short } from "./output.ts";
 
 export async function openForCommand(file: string, reporter: Reporter = progressReporter) {
   const config = fromConfigFile(file, "federation", loadFederationConfig);
-  const federation = await openFederation(config, { clock: systemClock, random: systemRandom, reporter });
-  return { ...federation, onWait: () => say("another change is being made; waiting") };
+  const onWait = () => say("another change is being made; waiting");
+  return openFederation(config, { clock: systemClock, random: systemRandom, reporter, onWait });
 }
 
 export function outsideOf(federation: Federation, file: string | undefined) {

@@ -8,16 +8,17 @@ import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { SERVER_NAME } from "../../domain/identifiers.ts";
-import { jsonText, parseJson } from "../../domain/json.ts";
+import { jsonText } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
 import type { TrustedParty } from "../../records/format/trust.ts";
 import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
 import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
-import { type CommitContext, commitToBranch, untilCommitted } from "../change/commit-change.ts";
-import { CONTAINMENTS, ContainmentRecord } from "../containment/contain-or-restore.ts";
+import { commitToBranch, untilCommitted } from "../change/commit-change.ts";
+import { containmentRecordsOf } from "../containment/contain-or-restore.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { gitLine } from "../repository/git.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 
@@ -64,16 +65,6 @@ export function abuseReportSchema(): string {
   return jsonText({ $id: "svc.federation.abuse-report.v1", title, ...json });
 }
 
-/** Names of the schema's own fields: others could be content themselves. */
-const FIELDS: ReadonlySet<string> = new Set([...Object.keys(AbuseReport.shape), "server_name"]);
-
-function placeOf(path: readonly PropertyKey[]): string {
-  const shown = path.map((step) =>
-    typeof step === "number" || FIELDS.has(String(step)) ? String(step) : "?",
-  );
-  return shown.join(".") || "the report";
-}
-
 /** Reads a report from bytes that anybody may have made; every problem is found at once. Never throws. */
 export function readReport(bytes: Uint8Array) {
   const value = strictJsonIn(bytes, REPORT_BYTES_MAX);
@@ -89,7 +80,8 @@ export function readReport(bytes: Uint8Array) {
 }
 
 function describeIssue(issue: z.core.$ZodIssue): string {
-  const place = placeOf(issue.path);
+  // Fields of the schema and indexes alone: an unknown field, which could be content, is an issue of the object around it.
+  const place = issue.path.map(String).join(".") || "the report";
   if (issue.code === "unrecognized_keys") {
     return `${place}: has ${counted(issue.keys.length, "unknown field")}; a report refers to events and quotes nothing`;
   }
@@ -171,19 +163,12 @@ export async function wasRestoredSince(
   const filed = await gitLine(["log", "--format=%ct", revision, "--", path], repository.call());
   if (filed === "") return false;
   const filedAt = Number(filed.split("\n").at(-1)) * 1_000;
-  const records = await repository.read(revision, [CONTAINMENTS]);
-  return [...records.values()].some((text) => {
-    const { data } = ContainmentRecord.safeParse(parseJson(text));
-    return (
-      data?.act === "restore" &&
-      data.server_name === report.subject.server_name &&
-      Date.parse(data.timestamp) >= filedAt
-    );
-  });
+  const records = await containmentRecordsOf(report.subject.server_name, repository, revision);
+  return records.some(({ record }) => record.act === "restore" && Date.parse(record.timestamp) >= filedAt);
 }
 
 /** `isNew`: not filed before. @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */
-export async function fileReport(report: AbuseReport, digest: string, context: CommitContext) {
+export async function fileReport(report: AbuseReport, digest: string, context: Federation) {
   const { repository } = context;
   const path = pathOf(report, digest);
   return untilCommitted(context, async () => {

@@ -4,7 +4,7 @@
 // or not at all; it never moves to a commit that the reconciler would refuse for want of a signature.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
-import { assessBranch, assessInPlace, type HeadContext } from "../reconcile/accept-head.ts";
+import { assessBranch, assessInPlace } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type RevisionFiles, readRevision, registryOf, renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
@@ -12,8 +12,6 @@ import type { Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
 import { type NewCommit, type Revision, writeCommit } from "../repository/repository.ts";
 import { canReadSigners, unsignedAmong } from "../repository/signatures.ts";
-
-export type CommitContext = HeadContext & Pick<Federation, "author" | "signingKeyFile" | "onWait">;
 
 export interface Proposal {
   readonly edits: ReadonlyMap<string, string>;
@@ -45,22 +43,18 @@ export interface ChangeOptions {
   readonly intend?: ((revision: Revision, change: Change) => void) | undefined;
 }
 
-export interface Committed {
-  /** The commit; the branch's head where nothing was to be done. */
-  readonly revision: Revision;
-  readonly change: Change | undefined;
-  readonly base: ChangeBase;
-}
+/** `revision`: the commit; the branch's head where nothing was to be done. */
+export type Committed = NonNullable<Awaited<ReturnType<typeof tryChange>>>;
 
 /** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`; RegistryError; as the options do */
-export function commitChange(context: CommitContext, options: ChangeOptions): Promise<Committed> {
+export function commitChange(context: Federation, options: ChangeOptions): Promise<Committed> {
   return untilCommitted(context, () => tryChange(context, options));
 }
 
 async function tryChange(
-  context: CommitContext,
+  context: Federation,
   { propose, examine, intend, reason, onBadHead }: ChangeOptions,
-): Promise<Committed | undefined> {
+) {
   const base = await changeBase(context, onBadHead);
   const proposal = await propose(base);
   if (proposal === undefined) return { revision: base.head, change: undefined, base };
@@ -79,7 +73,7 @@ async function tryChange(
 
 /** What a change of files of the registry makes of everything rendered. @throws RegistryError */
 export async function changesOf(
-  { cache }: Pick<CommitContext, "cache">,
+  { cache }: Pick<Federation, "cache">,
   before: ChangeBase,
   edits: ReadonlyMap<string, string>,
 ) {
@@ -105,7 +99,7 @@ interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
 
 /** Tries until no other commit overtakes the attempt, which is then undefined. @throws DrawbridgeError `repository_unusable` */
 export async function untilCommitted<Result>(
-  context: CommitContext,
+  context: Federation,
   attempt: () => Promise<Result | undefined>,
 ): Promise<Result> {
   const tryAll = async () => {
@@ -122,7 +116,7 @@ export async function untilCommitted<Result>(
 
 /** Within `untilCommitted`; undefined: the branch moved. @throws DrawbridgeError `config_invalid`, `repository_unusable` */
 export async function commitToBranch(
-  context: CommitContext,
+  context: Federation,
   { parent, setAside, changes, message, reason, intend }: BranchChange,
 ): Promise<Revision | undefined> {
   const { repository, clock, author, signingKeyFile } = context;
@@ -141,7 +135,7 @@ export async function commitToBranch(
 }
 
 /** A commit without an allowed signature would be a head that is refused, and keep everything else out as well. */
-async function requireAccepted({ repository, signingKeyFile, signing }: CommitContext, revision: Revision) {
+async function requireAccepted({ repository, signingKeyFile, signing }: Federation, revision: Revision) {
   if (signing === undefined || (await unsignedAmong(repository, [revision], signing)).length === 0) return;
   const what = !canReadSigners(signing)
     ? "that file cannot be read"
@@ -183,7 +177,7 @@ export interface SetAside {
 export type OnBadHead = "refuse" | "workaround";
 
 /** @throws DrawbridgeError `head_refused`; RegistryError when an invalid registry cannot be worked around */
-export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "refuse"): Promise<ChangeBase> {
+export async function changeBase(context: Federation, onBadHead: OnBadHead = "refuse"): Promise<ChangeBase> {
   const { repository, cache } = context;
   const { head, accepted, assessment } = await assessBranch(context);
   const baseOf = (base: Omit<ChangeBase, "head" | "textOf">): ChangeBase => ({
@@ -215,7 +209,7 @@ export async function changeBase(context: HeadContext, onBadHead: OnBadHead = "r
   return whole(accepted, true, undefined, { reason: "head_refused", lastGood: accepted, paths: [] });
 }
 
-async function withoutBrokenFiles(context: HeadContext, head: Revision, accepted: Revision | undefined) {
+async function withoutBrokenFiles(context: Federation, head: Revision, accepted: Revision | undefined) {
   const { repository, cache } = context;
   const found = await readRevision(repository, head, cache);
   const registry = new Map(found.registry);
@@ -250,7 +244,7 @@ async function withoutBrokenFiles(context: HeadContext, head: Revision, accepted
   }
 }
 
-async function lastValid({ repository, cache }: HeadContext, head: Revision, accepted: Revision | undefined) {
+async function lastValid({ repository, cache }: Federation, head: Revision, accepted: Revision | undefined) {
   const candidates =
     accepted === undefined ? await repository.history(head, HISTORY_MAX) : ([accepted] as const);
   for (const revision of candidates) {

@@ -3,17 +3,19 @@
 // however often it is tried, by however many; a record is content-free, and its file's name says when, whom and what.
 
 import * as z from "zod";
+import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { jsonText } from "../../domain/json.ts";
+import { jsonText, parseJson } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
-import { type CommitContext, setAsideLines } from "../change/commit-change.ts";
+import { setAsideLines } from "../change/commit-change.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
-import { type ReconcileContext, timestamp } from "../reconcile/context.ts";
+import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, Partner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { recordPath } from "../registry/readmission-record.ts";
+import type { Repository, Revision } from "../repository/repository.ts";
 import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { commitStep } from "../workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
@@ -34,7 +36,7 @@ export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const;
 export type ActResult = Readonly<Awaited<ReturnType<typeof performAct>>>;
 
 /** @throws DrawbridgeError `usage`, `head_refused`, `config_invalid`, `repository_unusable`; RegistryError */
-export async function performAct(context: CommitContext, act: Act, name: string) {
+export async function performAct(context: Federation, act: Act, name: string) {
   let record = undefined as ContainmentRecord | undefined;
   const [first] = PROCEDURES[act].steps;
   const { revision, base } = await commitStep(context, PROCEDURES[act], first, {
@@ -66,7 +68,7 @@ export async function performAct(context: CommitContext, act: Act, name: string)
 
 /** Tells `onPlane` of each plane. @throws DrawbridgeError `head_refused` when the act is not taken up, or taken back */
 export async function applyPlanes(
-  context: ReconcileContext,
+  context: Federation,
   act: Act,
   { partner: { serverName } }: PartnerEntry,
   onPlane: (result: PlaneResult) => void = () => undefined,
@@ -200,7 +202,15 @@ export const ContainmentRecord = z.strictObject({
 });
 export type ContainmentRecord = z.output<typeof ContainmentRecord>;
 
-export const CONTAINMENTS = "records/containment";
+const CONTAINMENTS = "records/containment";
+
+export async function containmentRecordsOf(serverName: string, repository: Repository, revision: Revision) {
+  const texts = await repository.read(revision, [CONTAINMENTS]);
+  return [...texts].flatMap(([path, text]) => {
+    const record = ContainmentRecord.safeParse(parseJson(text)).data;
+    return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];
+  });
+}
 
 function containmentRecordPath(record: ContainmentRecord): string {
   return recordPath(CONTAINMENTS, record, record.act);

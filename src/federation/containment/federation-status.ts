@@ -2,7 +2,7 @@
 // without asking a real part.
 import { PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { assess } from "../reconcile/accept-head.ts";
-import type { ReconcileContext } from "../reconcile/context.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { stateAt } from "../reconcile/desired-state.ts";
 import { closedPlanes, isRemoved } from "../registry/partner.ts";
 import { emptyRecord, readHead, readPlane, recentDrift } from "../state/plane-records.ts";
@@ -11,7 +11,7 @@ const DRIFT_SHOWN = 20;
 
 export type FederationStatus = Awaited<ReturnType<typeof federationStatus>>;
 
-export async function federationStatus(context: ReconcileContext) {
+export async function federationStatus(context: Federation) {
   const { repository, state } = context;
   const head = await repository.head();
   const accepted = readHead(state).accepted?.revision;
@@ -36,7 +36,7 @@ export async function federationStatus(context: ReconcileContext) {
   };
 }
 
-function planeStatus({ state, planes }: ReconcileContext, plane: PlaneName) {
+function planeStatus({ state, planes }: Federation, plane: PlaneName) {
   const { unmanaged } = planes[plane];
   const { applying, applied, inForce, driftCheck } = unmanaged ? emptyRecord(plane) : readPlane(state, plane);
   const isInForce = applying === null && applied?.outcome === "in_force";

@@ -7,12 +7,11 @@ import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import type { Clock } from "../../domain/clock.ts";
 import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
-import { parseJson } from "../../domain/json.ts";
 import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { GitRevision, Identifier } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
-import { CONTAINMENTS, ContainmentRecord } from "../containment/contain-or-restore.ts";
+import { ContainmentRecord, containmentRecordsOf } from "../containment/contain-or-restore.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { CurrentState } from "../reconcile/accept-head.ts";
 import { closedPlanes, Partner, type PartnerEntry } from "../registry/partner.ts";
@@ -119,7 +118,7 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
     },
     revision: current.desired.revision,
     closed_planes: [...closedPlanes(partner)],
-    containment_records: await containmentRecords(current, serverName),
+    containment_records: await containmentRecordsOf(serverName, current.repository, current.desired.revision),
     ...{ inside: [...inside], outside: [...outside] },
     streams: streams.map(({ summary }) => summary),
     stream_items: streams.flatMap(({ items }) => items),
@@ -127,14 +126,6 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
       ...LIMITS,
       live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by: deadBy([...inside, ...outside]) },
     },
-  });
-}
-
-async function containmentRecords({ repository, desired }: CurrentState, serverName: string) {
-  const texts = await repository.read(desired.revision, [CONTAINMENTS]);
-  return [...texts].flatMap(([path, text]) => {
-    const record = ContainmentRecord.safeParse(parseJson(text)).data;
-    return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];
   });
 }
 

@@ -9,12 +9,8 @@ import { membersOf } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { type JsonRequest, requestJson, retryAfterMs } from "../../runtime/http.ts";
 
-export interface MatrixAnswer {
-  readonly status: number;
-  readonly errcode: string | undefined;
-  /** The body if it was a JSON object, else empty. */
-  readonly body: Readonly<Record<string, unknown>>;
-}
+/** Its body is empty where that was no JSON object. */
+export type MatrixAnswer = Readonly<ReturnType<typeof matrixAnswer>>;
 
 type Query = Readonly<Record<string, string>>;
 type Method = "GET" | "PUT" | "POST" | "DELETE";
@@ -117,7 +113,7 @@ export function resourceUrl(url: string, resource: string): string {
   return `${url.replace(/\/+$/, "")}${resource}`;
 }
 
-export function matrixAnswer({ status, body: value }: { status: number; body: unknown }): MatrixAnswer {
+export function matrixAnswer({ status, body: value }: { status: number; body: unknown }) {
   const body = membersOf(value);
   const { errcode } = body;
   return { status, errcode: typeof errcode === "string" ? errcode : undefined, body };

@@ -7,7 +7,7 @@ import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
 import { requestJson } from "../../runtime/http.ts";
-import { type MatrixAnswer, matrixAnswer } from "./api.ts";
+import { matrixAnswer } from "./api.ts";
 
 export interface SigningServer {
   readonly name: ServerName;
@@ -16,12 +16,6 @@ export interface SigningServer {
   readonly proxyUrl?: string | undefined;
   /** PEM of the authorities that the other server's certificate may come from; the system's when absent. */
   readonly ca?: string | undefined;
-}
-
-/** The body is the other server's word: never logged. */
-export interface FederationAnswer extends MatrixAnswer {
-  /** False for what calls itself something else than JSON: a homeserver answers with nothing else. */
-  readonly isJson: boolean;
 }
 
 /** A new key in the form of a homeserver's signing key file: `ed25519 VERSION SEED`. */
@@ -37,42 +31,38 @@ const TIMEOUT_MS = 20_000;
 // RFC 8410, section 7: the fixed head of a PKCS #8 Ed25519 key; the 32-byte seed follows.
 const PKCS8_ED25519_HEAD = Buffer.from("302e020100300506032b657004220420", "hex");
 
-export class SignedRequests {
-  readonly #origin: SigningServer;
-  readonly #dispatcher: Dispatcher;
+export type SignedRequests = ReturnType<typeof signedRequests>;
 
-  constructor(origin: SigningServer) {
-    this.#origin = origin;
-    const tls = origin.ca === undefined ? {} : { ca: origin.ca };
-    this.#dispatcher =
-      origin.proxyUrl === undefined
-        ? new Agent({ connect: tls })
-        : new ProxyAgent({ uri: origin.proxyUrl, requestTls: tls });
-  }
+export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: SigningServer) {
+  const tls = ca === undefined ? {} : { ca };
+  const dispatcher: Dispatcher =
+    proxyUrl === undefined ? new Agent({ connect: tls }) : new ProxyAgent({ uri: proxyUrl, requestTls: tls });
+  return {
+    /** The body is the other server's word: never logged. @throws the network's error, when no answer came within `timeoutMs` */
+    async request(
+      destination: ServerName,
+      method: "GET" | "PUT" | "POST",
+      path: string,
+      content?: Readonly<Record<string, unknown>>,
+      timeoutMs = TIMEOUT_MS,
+    ) {
+      const about = { method, uri: path, origin, destination };
+      const { keyId, signature } = signJson(
+        content === undefined ? about : { ...about, content },
+        signingKey,
+      );
+      const authorization = `X-Matrix origin="${origin}",destination="${destination}",key="${keyId}",sig="${signature}"`;
+      const answer = await requestJson(`https://${destination}${path}`, {
+        ...{ method, body: content, timeoutMs, dispatcher },
+        headers: { authorization },
+      });
+      // False for what calls itself something else than JSON: a homeserver answers with nothing else.
+      const isJson = /^application\/json\b/i.test(String(answer.headers["content-type"]));
+      return { ...matrixAnswer(answer), isJson };
+    },
 
-  /** Sends one request. @throws the network's error, when no answer came within `timeoutMs` (milliseconds) */
-  async request(
-    destination: ServerName,
-    method: "GET" | "PUT" | "POST",
-    path: string,
-    content?: Readonly<Record<string, unknown>>,
-    timeoutMs = TIMEOUT_MS,
-  ): Promise<FederationAnswer> {
-    const { name: origin, signingKey } = this.#origin;
-    const about = { method, uri: path, origin, destination };
-    const { keyId, signature } = signJson(content === undefined ? about : { ...about, content }, signingKey);
-    const authorization = `X-Matrix origin="${origin}",destination="${destination}",key="${keyId}",sig="${signature}"`;
-    const answer = await requestJson(`https://${destination}${path}`, {
-      ...{ method, body: content, timeoutMs, dispatcher: this.#dispatcher },
-      headers: { authorization },
-    });
-    const isJson = /^application\/json\b/i.test(String(answer.headers["content-type"]));
-    return { ...matrixAnswer(answer), isJson };
-  }
-
-  async close(): Promise<void> {
-    await this.#dispatcher.close();
-  }
+    close: () => dispatcher.close(),
+  };
 }
 
 /** Ed25519 over a value's canonical JSON (Matrix appendices, "Signing JSON"). @param signingKey content of its file */

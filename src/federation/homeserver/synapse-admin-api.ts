@@ -3,6 +3,7 @@
 
 import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import {
   type EventId,
   parseEventId,
@@ -10,6 +11,7 @@ import {
   parseUserId,
   type RoomId,
   type ServerName,
+  serverOf,
   type UserId,
 } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
@@ -111,8 +113,15 @@ const ADMIN = ["_synapse", "admin"] as const;
 const PAGE = 500;
 
 export class SynapseAdminApi extends HomeserverAccess {
-  async whoami(): Promise<UserId> {
-    return (await this.request(WhoAmI, "whoami", [...CLIENT, "account", "whoami"])).user_id;
+  /** The operator's ID. @throws DrawbridgeError `config_invalid` when the token is not one of this server's */
+  async operatorOf(own: string): Promise<UserId> {
+    const { user_id } = await this.request(WhoAmI, "whoami", [...CLIENT, "account", "whoami"]);
+    const server = serverOf(user_id);
+    if (server === own) return user_id;
+    const message = `the registry is of ${own}, and the operator's token of ${server}`;
+    throw new DrawbridgeError("config_invalid", message, {
+      hint: "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName.",
+    });
   }
 
   self(userId: UserId): ActingUser {

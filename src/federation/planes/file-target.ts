@@ -10,14 +10,7 @@ import { parseJson } from "../../domain/json.ts";
 import { type FollowedFile, GatewayState } from "../../rendered-files/gateway-files.ts";
 import { PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 import type { FederationConfig } from "../config.ts";
-import type { PlaneName } from "../plane-order.ts";
-import {
-  type DesiredPlane,
-  type Drift,
-  type PartOutcome,
-  type PlaneProgress,
-  renderedText,
-} from "./plane.ts";
+import { type DesiredPlane, type Drift, type Note, type PartOutcome, renderedText } from "./plane.ts";
 
 /** Whether the text changed. @throws DrawbridgeError `config_invalid` when a folder is in the way */
 export function applyFile(target: string, text: string, mode: number): boolean {
@@ -43,7 +36,7 @@ export function standingText(target: string): string | undefined {
   return isNoFile(target) ? "" : readIfPresent(target);
 }
 
-export function fileDrift(target: string, desiredText: string): Omit<Drift, "plane"> | undefined {
+export function fileDrift(target: string, desiredText: string): Drift | undefined {
   if (isNoFile(target)) return { subject: target, kind: "edited", found: null };
   const text = readIfPresent(target);
   if (text === undefined) return { subject: target, kind: "missing", found: null, file: target };
@@ -64,25 +57,20 @@ export interface ProgramFile {
   readonly absent: string;
 }
 
-export async function applyProgramFile(
-  file: ProgramFile,
-  text: string,
-  progress: PlaneProgress,
-): Promise<PartOutcome> {
+export async function applyProgramFile(file: ProgramFile, text: string, note: Note): Promise<PartOutcome> {
   const changed = applyFile(file.target, text, PUBLIC);
   if (!(await file.untilInForce(text))) return { changed, deferred: file.absent };
-  progress.note(`${file.name} ${sha256Tagged(text)} is in force`);
+  note(`${file.name} ${sha256Tagged(text)} is in force`);
   return { changed };
 }
 
 /** Drift of these files, and of other parts; what is known is reported also when the rest cannot be known. */
 export async function programDrift(
-  plane: PlaneName,
   files: readonly ProgramFile[],
   desired: DesiredPlane,
-  others: () => Promise<readonly Omit<Drift, "plane">[]> = async () => [],
+  others: () => Promise<readonly Drift[]> = async () => [],
 ): Promise<readonly Drift[]> {
-  const found: Omit<Drift, "plane">[] = [];
+  const found: Drift[] = [];
   let absent: ProgramFile | undefined;
   for (const file of files) {
     const text = renderedText(desired, file.path);
@@ -102,7 +90,7 @@ export async function programDrift(
   } catch (error) {
     if (found.length === 0) throw error;
   }
-  if (found.length > 0 || absent === undefined) return found.map((drift) => ({ plane, ...drift }));
+  if (found.length > 0 || absent === undefined) return found;
   throw new DrawbridgeError("not_running", `the program that reads the ${absent.name} file is not running`, {
     hint: `Start the program that reads ${absent.target}.`,
   });

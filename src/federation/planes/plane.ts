@@ -9,7 +9,7 @@ import {
   operatorItem,
 } from "../../records/format/evidence-item.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
-import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import type { PlaneName } from "../plane-order.ts";
 import type { KubernetesTarget } from "../registry/organisation.ts";
 import { type PartnerEntry, planeState, type Registry } from "../registry/partner.ts";
 import type { Resource } from "./kubernetes.ts";
@@ -61,10 +61,8 @@ function refusedFile(path: string, what: string, cause?: unknown): DrawbridgeErr
   });
 }
 
-export interface PlaneProgress {
-  /** One line for a person, content-free. */
-  note(text: string): void;
-}
+/** Takes one line for a person, content-free. */
+export type Note = (text: string) => void;
 
 /** Something that a plane could not bring to the desired state, and why: a closed set of reasons each plane names. */
 export const OutOfReach = z.strictObject({
@@ -101,7 +99,6 @@ export function outcomeOf(parts: readonly PartOutcome[]): PlaneOutcome {
 }
 
 export const Drift = z.strictObject({
-  plane: z.enum(PLANE_NAMES),
   /** A file, a room ID, a client ID. */
   subject: z.string(),
   /** `edited`, `missing`, `extra`, … */
@@ -113,11 +110,10 @@ export const Drift = z.strictObject({
 export type Drift = z.output<typeof Drift> & { readonly file?: string };
 
 export interface PlaneRuntime {
-  readonly name: PlaneName;
   /** Set where this organisation does not manage the plane: it is never applied, and nothing is recorded of it. */
   readonly unmanaged?: true;
   /** @throws DrawbridgeError when it cannot even begin */
-  apply(desired: DesiredPlane, progress: PlaneProgress): Promise<PlaneOutcome>;
+  apply(desired: DesiredPlane, note: Note): Promise<PlaneOutcome>;
   /** What differs from `desired`. @throws DrawbridgeError when it cannot be known because a part does not answer */
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
   /** Operator evidence of one partner. @param covering subjects that something has to be said of in any case */
@@ -143,7 +139,6 @@ export async function observeInside(
 
 export function unmanagedPlane(name: PlaneName): PlaneRuntime {
   return {
-    name,
     unmanaged: true,
     apply: async () => {
       throw new DrawbridgeError("internal", `the ${name} plane is not managed here, and cannot be applied`);
@@ -173,12 +168,10 @@ export function assertAdmits(
   const own = registry.organisation.serverName;
   const wanted = new Set(admittedServers(registry, plane));
   const found = new Set(servers);
-  const refuse = (what: string) => {
-    throw refusedFile(file, what);
-  };
-  if (!found.has(own)) refuse(`leaves out ${own}, which is this organisation's own server`);
-  for (const server of wanted)
-    if (!found.has(server)) refuse(`cuts off ${server}, which the registry admits`);
-  for (const server of found)
-    if (!wanted.has(server)) refuse(`admits ${JSON.stringify(server)}, which the registry does not`);
+  if (!found.has(own)) throw refusedFile(file, `leaves out ${own}, which is this organisation's own server`);
+  const cut = [...wanted].find((server) => !found.has(server));
+  if (cut !== undefined) throw refusedFile(file, `cuts off ${cut}, which the registry admits`);
+  const more = servers.find((server) => !wanted.has(server));
+  if (more !== undefined)
+    throw refusedFile(file, `admits ${JSON.stringify(more)}, which the registry does not`);
 }

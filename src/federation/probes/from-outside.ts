@@ -8,13 +8,14 @@ import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { ProbeConfig, ProbeUser } from "./config.ts";
-import { crossRoom } from "./event-delivery.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
-import { PartnerServer } from "./partner-server.ts";
+import { partnerServer, sendWithoutKey } from "./partner-server.ts";
 import {
+  crossRoom,
   type Explanation,
   NO_WITNESS,
-  ProbedRoom,
+  type ProbedRoom,
+  probedRoom,
   type RoomPeople,
   type RoomProbeOptions,
 } from "./probed-room.ts";
@@ -29,7 +30,7 @@ import {
   type ProbeSubject,
   unreachable,
 } from "./read-answers.ts";
-import { Person, type ProbeSources } from "./user.ts";
+import { type ProbeSources, personWith } from "./user.ts";
 
 interface OutsideOptions extends Pick<RoomProbeOptions, "violationOf" | "withState"> {
   readonly planes?: ReadonlySet<PlaneName>;
@@ -39,9 +40,9 @@ interface OutsideOptions extends Pick<RoomProbeOptions, "violationOf" | "withSta
 
 export async function probeFromOutside(config: ProbeConfig, sources: ProbeSources, options: OutsideOptions) {
   const planes = options.planes ?? new Set(PLANE_NAMES);
-  const server = PartnerServer.of(config, sources);
+  const server = partnerServer(config, sources);
   const person = (user: ProbeUser | undefined) =>
-    user === undefined ? undefined : new Person(user, config.directory, sources);
+    user === undefined ? undefined : personWith(user, config.directory, sources);
   const people: RoomPeople = {
     partnerName: config.as.serverName,
     targetName: config.target.serverName,
@@ -74,7 +75,7 @@ async function probeServer(config: ProbeConfig, people: RoomPeople, sources: Pro
   };
   return [
     await observe(about("transport", "federation_send", targetName), clock, () =>
-      server === undefined ? PartnerServer.sendWithoutKey(config, sources) : server.send(),
+      server === undefined ? sendWithoutKey(config, sources) : server.send(),
     ),
     await observe(about("border", "invite", invitee ?? targetName), clock, () => {
       if (server === undefined) return notConfigured("signing_key");
@@ -112,7 +113,7 @@ async function probeRooms(
   for (const room of more) rooms.add(room);
   // All at once and to their end, also where one fails: whoever came into a room is to have left it.
   const found = await mapConcurrent([...rooms], rooms.size, (room) =>
-    probeRoom(new ProbedRoom(room, people, roomOptions, sources)),
+    probeRoom(probedRoom(room, people, roomOptions, sources)),
   );
   return [...items, ...found.flat()];
 }
@@ -132,23 +133,18 @@ interface Door {
   readonly hindrance: ProbeResult | undefined;
   readonly isLeft: boolean;
   readonly eventId: string | undefined;
-  readonly probes: Readonly<Record<"makeJoin" | "join" | "event" | "backfill", OutsideProbe>>;
+  readonly probes: typeof AT_TARGET | typeof AT_WITNESS;
 }
 
 const LEAVE_TIMEOUT_MS = 60_000;
 
-const AT_TARGET: Door["probes"] = {
-  makeJoin: "make_join",
-  join: "remote_join",
-  event: "event_at_target",
-  backfill: "backfill_at_target",
-};
-const AT_WITNESS: Door["probes"] = {
-  makeJoin: "make_join_at_witness",
-  join: "remote_join_via_witness",
-  event: "event_at_witness",
-  backfill: "backfill_at_witness",
-};
+const AT_TARGET = ["make_join", "remote_join", "event_at_target", "backfill_at_target"] as const;
+const AT_WITNESS = [
+  "make_join_at_witness",
+  "remote_join_via_witness",
+  "event_at_witness",
+  "backfill_at_witness",
+] as const;
 
 export async function probeRoom(room: ProbedRoom): Promise<EvidenceItem[]> {
   const { items, eventId } = await crossRoom(room);
@@ -168,7 +164,7 @@ async function hindranceAt(room: ProbedRoom): Promise<ProbeResult | undefined> {
 
 /** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */
 async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
-  const { makeJoin, join, event, backfill } = door.probes;
+  const [makeJoin, join, event, backfill] = door.probes;
   const asked = await room.item(makeJoin, "partner", () => prepareJoin(room, door));
   const visit = { isAsked: false };
   const joined = await room.item(join, "partner", async () =>
@@ -201,7 +197,7 @@ function prepareJoin(room: ProbedRoom, { server, hindrance, isLeft, probes }: Do
   if (origin === undefined) return notConfigured("signing_key");
   // What others let happen in a room that the target is not in is no way to the target.
   if (isLeft && probes === AT_WITNESS) return notApplicable("target_has_left");
-  return hindrance ?? origin.makeJoin(String(server), room.id, room.joiner());
+  return hindrance ?? origin.makeJoin(String(server), room.id, room.joiner);
 }
 
 async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, visit: { isAsked: boolean }) {

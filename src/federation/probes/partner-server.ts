@@ -7,8 +7,8 @@ import type { RoomId, ServerName } from "../../domain/identifiers.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import {
   freshSigningKey,
-  SignedRequests,
   type SigningServer,
+  signedRequests,
   signJson,
   unpaddedBase64,
 } from "../homeserver/signed-request.ts";
@@ -24,92 +24,83 @@ function read(file: string, directory: string): string {
   return readInput(resolve(directory, file), hint, "secret_unavailable").toString("utf8");
 }
 
-export class PartnerServer {
-  readonly #origin: SigningServer;
-  readonly #requests: SignedRequests;
-  readonly #target: ServerName;
-  readonly #sources: ProbeSources;
+export type PartnerServer = ReturnType<typeof serverWith>;
 
-  private constructor({ as, target, directory }: ProbeConfig, sources: ProbeSources, signingKey: string) {
-    this.#origin = {
-      ...{ name: as.serverName as ServerName, signingKey, proxyUrl: as.federationProxy },
-      ca: as.federationCaFile === undefined ? undefined : read(as.federationCaFile, directory),
-    };
-    this.#requests = new SignedRequests(this.#origin);
-    this.#target = target.serverName as ServerName;
-    this.#sources = sources;
-  }
+/** Undefined when probe.yaml names no signing key. @throws DrawbridgeError `secret_unavailable` */
+export function partnerServer(config: ProbeConfig, sources: ProbeSources): PartnerServer | undefined {
+  const { signingKeyFile } = config.as;
+  if (signingKeyFile === undefined) return undefined;
+  return serverWith(config, sources, read(signingKeyFile, config.directory));
+}
 
-  /** Undefined when probe.yaml names no signing key. @throws DrawbridgeError `secret_unavailable` */
-  static of(config: ProbeConfig, sources: ProbeSources): PartnerServer | undefined {
-    const { signingKeyFile } = config.as;
-    if (signingKeyFile === undefined) return undefined;
-    return new PartnerServer(config, sources, read(signingKeyFile, config.directory));
+/** For whoever lacks the partner's key: only the whitelist's refusal counts, which precedes the signature's check. */
+export async function sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<ProbeResult> {
+  const stranger = serverWith(config, sources, freshSigningKey(sources.random, "moment"));
+  try {
+    const found = await stranger.send();
+    const isDenied = found.verdict === "closed" && found.reason === "federation_denied";
+    return isDenied ? { ...found, references: ["signed_with=ed25519:moment"] } : notConfigured("signing_key");
+  } finally {
+    await stranger.close();
   }
+}
 
-  /** For whoever lacks the partner's key: only the whitelist's refusal counts, which precedes the signature's check. */
-  static async sendWithoutKey(config: ProbeConfig, sources: ProbeSources): Promise<ProbeResult> {
-    const stranger = new PartnerServer(config, sources, freshSigningKey(sources.random, "moment"));
-    try {
-      const found = await stranger.send();
-      const isDenied = found.verdict === "closed" && found.reason === "federation_denied";
-      return isDenied
-        ? { ...found, references: ["signed_with=ed25519:moment"] }
-        : notConfigured("signing_key");
-    } finally {
-      await stranger.close();
-    }
-  }
+function serverWith({ as, target, directory }: ProbeConfig, sources: ProbeSources, signingKey: string) {
+  const origin: SigningServer = {
+    ...{ name: as.serverName as ServerName, signingKey, proxyUrl: as.federationProxy },
+    ca: as.federationCaFile && read(as.federationCaFile, directory),
+  };
+  const requests = signedRequests(origin);
+  const targetName = target.serverName as ServerName;
+  return {
+    async send(): Promise<ProbeResult> {
+      const id = sources.random.bytes(12).toString("hex");
+      const at = sources.clock.now();
+      const content = { origin: origin.name, origin_server_ts: at, pdus: [], edus: [] };
+      const path = `/_matrix/federation/v1/send/${id}`;
+      return readHomeserverAnswer(await requests.request(targetName, "PUT", path, content));
+    },
 
-  async send(): Promise<ProbeResult> {
-    const id = this.#sources.random.bytes(12).toString("hex");
-    const at = this.#sources.clock.now();
-    const content = { origin: this.#origin.name, origin_server_ts: at, pdus: [], edus: [] };
-    const path = `/_matrix/federation/v1/send/${id}`;
-    return readHomeserverAnswer(await this.#requests.request(this.#target, "PUT", path, content));
-  }
+    /** @param observer declines the invitation, if it comes through and is for this user */
+    async invite(inviter: string, invitee: string, observer: Person | undefined): Promise<ProbeResult> {
+      const made = inviteRequest(origin, inviter, invitee, sources);
+      const answer = await requests.request(targetName, "PUT", made.path, made.content);
+      if (answer.status === 200 && observer?.userId === invitee) await observer.leave(made.roomId);
+      return readHomeserverAnswer(answer, [made.eventId]);
+    },
 
-  /** @param observer declines the invitation, if it comes through and is for this user */
-  async invite(inviter: string, invitee: string, observer: Person | undefined): Promise<ProbeResult> {
-    const made = inviteRequest(this.#origin, inviter, invitee, this.#sources);
-    const answer = await this.#requests.request(this.#target, "PUT", made.path, made.content);
-    if (answer.status === 200 && observer?.userId === invitee) await observer.leave(made.roomId);
-    return readHomeserverAnswer(answer, [made.eventId]);
-  }
+    async makeJoin(server: string, room: RoomId, userId: string): Promise<ProbeResult> {
+      const path = `/_matrix/federation/v1/make_join/${encodeURIComponent(room)}/${encodeURIComponent(userId)}?${ROOM_VERSIONS}`;
+      const answer = await requests.request(server as ServerName, "GET", path);
+      if (!isNoRoomOf(answer)) return readHomeserverAnswer(answer);
+      return { verdict: "closed", layer: "room_membership", status: answer.status, reason: "not_in_room" };
+    },
 
-  async makeJoin(server: string, room: RoomId, userId: string): Promise<ProbeResult> {
-    const path = `/_matrix/federation/v1/make_join/${encodeURIComponent(room)}/${encodeURIComponent(userId)}?${ROOM_VERSIONS}`;
-    const answer = await this.#requests.request(server as ServerName, "GET", path);
-    if (!isNoRoomOf(answer)) return readHomeserverAnswer(answer);
-    return { verdict: "closed", layer: "room_membership", status: answer.status, reason: "not_in_room" };
-  }
+    /** Asks a server of the room for one event, by its ID or as the room's history before it. */
+    async history(
+      kind: "event" | "backfill",
+      server: string,
+      room: RoomId,
+      eventId: string,
+    ): Promise<ProbeResult> {
+      const [id, inRoom] = [encodeURIComponent(eventId), encodeURIComponent(room)];
+      const path = `/_matrix/federation/v1/${kind}/${kind === "event" ? id : `${inRoom}?v=${id}&limit=1`}`;
+      const answer = await requests.request(server as ServerName, "GET", path);
+      const found = readHomeserverAnswer(answer, [eventId]);
+      // What a server does not hold, or no longer, it gives to nobody.
+      if (answer.status === 404) return { ...found, verdict: "closed", reason: "not_found" };
+      if (answer.status !== 200) return found;
+      const pdus = answer.body["pdus"];
+      const first: unknown = Array.isArray(pdus) ? pdus[0] : undefined;
+      if (first === undefined) return { ...found, verdict: "unknown", reason: "empty" };
+      // Of what it may not see, a server is given the shell without content.
+      const content = (first as { content?: unknown }).content;
+      const isShell = typeof content !== "object" || content === null || Object.keys(content).length === 0;
+      return isShell ? { ...found, verdict: "closed", reason: "redacted" } : { ...found, reason: "given" };
+    },
 
-  /** Asks a server of the room for one event, by its ID or as the room's history before it. */
-  async history(
-    kind: "event" | "backfill",
-    server: string,
-    room: RoomId,
-    eventId: string,
-  ): Promise<ProbeResult> {
-    const [id, inRoom] = [encodeURIComponent(eventId), encodeURIComponent(room)];
-    const path = `/_matrix/federation/v1/${kind}/${kind === "event" ? id : `${inRoom}?v=${id}&limit=1`}`;
-    const answer = await this.#requests.request(server as ServerName, "GET", path);
-    const found = readHomeserverAnswer(answer, [eventId]);
-    // What a server does not hold, or no longer, it gives to nobody.
-    if (answer.status === 404) return { ...found, verdict: "closed", reason: "not_found" };
-    if (answer.status !== 200) return found;
-    const pdus = answer.body["pdus"];
-    const first: unknown = Array.isArray(pdus) ? pdus[0] : undefined;
-    if (first === undefined) return { ...found, verdict: "unknown", reason: "empty" };
-    // Of what it may not see, a server is given the shell without content.
-    const content = (first as { content?: unknown }).content;
-    const isShell = typeof content !== "object" || content === null || Object.keys(content).length === 0;
-    return isShell ? { ...found, verdict: "closed", reason: "redacted" } : { ...found, reason: "given" };
-  }
-
-  close(): Promise<void> {
-    return this.#requests.close();
-  }
+    close: () => requests.close(),
+  };
 }
 
 const ROOM_VERSION = "11";

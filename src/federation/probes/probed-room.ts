@@ -1,12 +1,20 @@
-// A room that is probed, who takes part, and what each of them sees of it.
-// Invariant: that the target has left, or that nobody of the partner's is there, is somebody's own word.
+// A room that is probed: who takes part, what each of them sees of it, and what crosses in it, directly or through a third
+// server. Invariants: that the target has left, or that nobody of the partner's is there, is somebody's own word; that
+// something did not arrive is stated only if what the witness sent after receiving it did, or if another refusal explains
+// it; what the witness may have passed on is never said to have come directly.
 import type { RoomId } from "../../domain/identifiers.ts";
+import { mapConcurrent } from "../../runtime/concurrency.ts";
+import type { MatrixAnswer } from "../homeserver/api.ts";
 import type { PartnerServer } from "./partner-server.ts";
 import {
   type Attempt,
+  homeserverRefusal,
+  homeserverUnclear,
   notApplicable,
+  notConfigured,
   type OutsideProbe,
   observe,
+  type ProbeResult,
   type ProbeSubject,
 } from "./read-answers.ts";
 import type { Person, ProbeSources } from "./user.ts";
@@ -42,63 +50,279 @@ const POLL_MAX_MS = 500;
 const PAUSE_PART = 4;
 export const NO_WITNESS = notApplicable("witness_is_no_member");
 
-export class ProbedRoom {
-  readonly id: RoomId;
-  readonly people: RoomPeople;
-  readonly options: RoomProbeOptions;
-  readonly #sources: ProbeSources;
+export type ProbedRoom = ReturnType<typeof probedRoom>;
 
-  constructor(id: RoomId, people: RoomPeople, options: RoomProbeOptions, sources: ProbeSources) {
-    this.id = id;
-    this.people = people;
-    this.options = options;
-    this.#sources = sources;
+export function probedRoom(
+  id: RoomId,
+  people: RoomPeople,
+  options: RoomProbeOptions,
+  { clock }: ProbeSources,
+) {
+  const { partnerName, targetName, server, other, partner, observer, witness } = people;
+  const joiner = (other ?? partner)?.userId ?? `@probe:${partnerName}`;
+  return {
+    ...{ id, people, options, joiner },
+
+    item: (probe: OutsideProbe, vantage: ProbeSubject["vantage"], attempt: Attempt) =>
+      observe({ plane: "rooms", partner: partnerName, subject: id, probe, vantage }, clock, attempt),
+
+    /** Nothing of a room arrives at a server that has left it, by its own word or as the witness sees it. */
+    async hasLeft(): Promise<Explanation | undefined> {
+      if ((await observer?.isJoined(id)) !== false) return undefined;
+      const left = { layer: "room_membership", reason: "target_has_left" } as const;
+      if ((await witness?.joinedFrom(id, targetName))?.length === 0) return left;
+      const asked = await server?.makeJoin(targetName, id, joiner).catch(() => undefined);
+      return asked?.reason === "not_in_room" ? left : undefined;
+    },
+
+    /** A server without members in a room is sent nothing of it, by those who see it so. */
+    async isEmptied(viewer: Person | undefined): Promise<Explanation | undefined> {
+      const members = await viewer?.joinedFrom(id, partnerName);
+      return members?.length === 0 ? { layer: "room_membership", reason: "no_member" } : undefined;
+    },
+
+    pause: (ms: number) => clock.sleep(Math.min(ms, options.arrivalTimeoutMs / PAUSE_PART)),
+
+    /** Repeats a check until it holds, the time is over, or a check after `isEnough` has failed. */
+    async within(
+      look: () => Promise<boolean | undefined>,
+      isEnough: () => boolean = () => false,
+      timeoutMs = options.arrivalTimeoutMs,
+    ): Promise<boolean> {
+      const deadline = clock.now() + timeoutMs;
+      for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.5, POLL_MAX_MS)) {
+        const isLast = isEnough();
+        if (await look()) return true;
+        const leftMs = deadline - clock.now();
+        if (isLast || leftMs <= 0) return false;
+        await clock.sleep(Math.min(pollMs, leftMs));
+      }
+    },
+  };
+}
+
+/** Whether the witness has got what it is to pass on; `absent` where nobody stands in the room as one. */
+type AtWitness = "held" | "late" | "absent";
+
+const LATE = notApplicable("witness_lacks_event");
+/** What comes directly may be this much slower than what goes to the witness, though something speaks against it. */
+const DIRECT_MS = 1_000;
+
+interface Direction {
+  readonly probe: "message_to_target" | "state_to_target" | "message_to_partner";
+  readonly vantage: ProbeSubject["vantage"];
+  readonly send: () => ReturnType<Person["send"]>;
+  /** Why nothing can be sent, if the sender's own homeserver refuses and that means something. */
+  refused(): Promise<Explanation | undefined>;
+  readonly outsider: string;
+  receives(eventId: string): Promise<boolean>;
+  /** Whether the receiver is shown nothing of the room at all, so that an absence says nothing. */
+  isBlind?(): Promise<boolean>;
+  /** Whether the receiver will never be shown the event, so that waiting shows nothing. */
+  isMoot(): Promise<boolean>;
+  whyNot(eventId: string): Promise<Explanation | undefined>;
+  whyNotRelayed(): Promise<Explanation | undefined>;
+}
+
+/** What was found, and the ID of the event that was sent last: to the partner. */
+export async function crossRoom(room: ProbedRoom) {
+  const { partner, observer } = room.people;
+  if (partner === undefined || observer === undefined) {
+    const missing = notConfigured(partner === undefined ? "user" : "observer");
+    return {
+      items: [
+        await room.item("message_to_target", "partner", () => missing),
+        await room.item("message_to_partner", "operator", () => missing),
+      ],
+      // The probes of history need the ID of a new event, also where nobody observes its arrival.
+      eventId: (await observer?.send(room.id).catch(() => undefined))?.eventId,
+    };
   }
-
-  item(probe: OutsideProbe, vantage: ProbeSubject["vantage"], attempt: Attempt) {
-    const about = { plane: "rooms", partner: this.people.partnerName, subject: this.id } as const;
-    return observe({ ...about, probe, vantage }, this.#sources.clock, attempt);
+  const inwards = {
+    vantage: "partner",
+    receives: (eventId: string) => observer.sees(room.id, eventId),
+    isMoot: () => observer.isShutOut(room.id),
+    whyNot: (eventId: string) => whyNotInwards(room, eventId),
+    whyNotRelayed: async () =>
+      (await room.hasLeft()) ?? (await refusedByAcl(room, room.people.witness?.serverName)),
+    // The sender's own homeserver refuses; it counts where nobody of the partner's is in the room any more.
+    refused: async () => (await room.isEmptied(observer)) ?? (await room.hasLeft()),
+    outsider: "user_is_no_member",
+  } as const;
+  const directions: Direction[] = [
+    { ...inwards, probe: "message_to_target", send: () => partner.send(room.id) },
+  ];
+  if (room.options.withState === true) {
+    directions.push({ ...inwards, probe: "state_to_target", send: () => partner.sendState(room.id) });
   }
-
-  /** Nothing of a room arrives at a server that has left it, by its own word or as the witness sees it. */
-  async hasLeft(): Promise<Explanation | undefined> {
-    const { server, observer, witness, targetName } = this.people;
-    if ((await observer?.isJoined(this.id)) !== false) return undefined;
-    const left = { layer: "room_membership", reason: "target_has_left" } as const;
-    if ((await witness?.joinedFrom(this.id, targetName))?.length === 0) return left;
-    const asked = await server?.makeJoin(targetName, this.id, this.joiner()).catch(() => undefined);
-    return asked?.reason === "not_in_room" ? left : undefined;
-  }
-
-  /** A server without members in a room is sent nothing of it, by those who see it so. */
-  async isEmptied(viewer: Person | undefined): Promise<Explanation | undefined> {
-    const members = await viewer?.joinedFrom(this.id, this.people.partnerName);
-    return members?.length === 0 ? { layer: "room_membership", reason: "no_member" } : undefined;
-  }
-
-  joiner(): string {
-    const { other, partner, partnerName } = this.people;
-    return (other ?? partner)?.userId ?? `@probe:${partnerName}`;
-  }
-
-  pause(ms: number): Promise<void> {
-    return this.#sources.clock.sleep(Math.min(ms, this.options.arrivalTimeoutMs / PAUSE_PART));
-  }
-
-  /** Repeats a check until it holds, the time is over, or a check after `isEnough` has failed. */
-  async within(
-    look: () => Promise<boolean | undefined>,
-    isEnough: () => boolean = () => false,
-    timeoutMs = this.options.arrivalTimeoutMs,
-  ): Promise<boolean> {
-    const { clock } = this.#sources;
-    const deadline = clock.now() + timeoutMs;
-    for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.5, POLL_MAX_MS)) {
-      const isLast = isEnough();
-      if (await look()) return true;
-      const leftMs = deadline - clock.now();
-      if (isLast || leftMs <= 0) return false;
-      await clock.sleep(Math.min(pollMs, leftMs));
+  directions.push({
+    probe: "message_to_partner",
+    vantage: "operator",
+    send: () => observer.send(room.id),
+    receives: (eventId) => partner.holds(room.id, eventId),
+    isMoot: async () => (await partner.isNoAdministrator()) && (await partner.isShutOut(room.id)),
+    whyNot: async () => (await room.isEmptied(observer)) ?? room.options.transport,
+    whyNotRelayed: () => room.isEmptied(room.people.witness),
+    refused: () => room.hasLeft(),
+    outsider: "observer_is_no_member",
+    isBlind: async () => !(await partner.isJoined(room.id)),
+  });
+  const takers = directions.map((direction) => ({ direction, waited: reached(), looked: reached() }));
+  const crossed = await mapConcurrent(takers, takers.length, async ({ direction, ...own }) => {
+    const meet: Meet = (point) => {
+      own[point].resolve();
+      return Promise.all(takers.map((one) => one[point].promise));
+    };
+    try {
+      return await cross(room, direction, meet);
+    } finally {
+      for (const { resolve } of Object.values(own)) resolve();
     }
+  });
+  return { items: crossed.flatMap(({ items }) => items), eventId: crossed.at(-1)?.eventId };
+}
+
+/** Waits until all directions are as far, or over: the witness writes only when each has looked for what comes directly. */
+type Meet = (point: "waited" | "looked") => Promise<unknown>;
+
+const reached = () => Promise.withResolvers<void>();
+
+/** Why the target has not taken in what the partner's server sent it: the refusal that is nearest to the event. */
+async function whyNotInwards(room: ProbedRoom, eventId: string): Promise<Explanation | undefined> {
+  return (
+    (await room.options.violationOf?.(eventId)) ??
+    room.options.transport ??
+    (await refusedByAcl(room, room.people.targetName)) ??
+    (await room.hasLeft())
+  );
+}
+
+/** A server refuses what it receives of a room for the reason for which it refuses a join. */
+async function refusedByAcl(room: ProbedRoom, at: string | undefined): Promise<Explanation | undefined> {
+  const { server } = room.people;
+  if (at === undefined) return undefined;
+  const found = await server?.makeJoin(at, room.id, room.joiner).catch(() => undefined);
+  if (found?.verdict !== "closed" || found.layer !== "room_acl") return undefined;
+  return { layer: "room_acl", reason: "server_banned" };
+}
+
+async function cross(room: ProbedRoom, direction: Direction, meet: Meet) {
+  let crossing: Awaited<ReturnType<typeof send>> | undefined;
+  const item = await room.item(direction.probe, direction.vantage, async () => {
+    crossing = await send(room, direction, meet);
+    return crossing.direct;
+  });
+  // A failure of one way, such as a homeserver that is down, leaves the other way unknown too.
+  const { verdict, status, reason } = item;
+  const same = { verdict, layer: "network", status, reason };
+  const unsaid = room.people.witness === undefined ? notConfigured("witness") : same;
+  const relayed = crossing === undefined ? unsaid : crossing.viaWitness;
+  if (relayed === undefined) return { items: [item], eventId: crossing?.eventId };
+  const viaWitness = await room.item(`${direction.probe}_via_witness`, "witness", () => relayed);
+  return { items: [item, viaWitness], eventId: crossing?.eventId };
+}
+
+// The witness writes when the direct way was waited for. Where nothing can come directly, that is only a moment after
+// the witness has the event; an event that nobody would be shown is not waited for.
+async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
+  const { answer, eventId } = await direction.send();
+  if (eventId === undefined) {
+    const refused = await notSent(answer, direction);
+    const viaWitness = room.people.witness === undefined ? notConfigured("witness") : refused;
+    return { direct: refused, viaWitness, eventId };
   }
+  let [isMoot, isEnough] = [false, false];
+  let atWitness: AtWitness | undefined;
+  const prepare = async () => {
+    if ((await direction.whyNot(eventId)) === undefined) return;
+    isEnough = isMoot = await direction.isMoot();
+    if (isMoot) return;
+    atWitness = await arrivalAtWitness(room, eventId);
+    if (atWitness !== "held") return;
+    await room.pause(DIRECT_MS);
+    isEnough = true;
+  };
+  const preparing = prepare();
+  // It is awaited below, unless the event comes first: then nothing that went wrong meanwhile matters.
+  preparing.catch(() => undefined);
+  const arrives = room.within(
+    () => direction.receives(eventId),
+    () => isEnough,
+  );
+  if (await arrives) return { direct: arrived(eventId), viaWitness: undefined, eventId };
+  await preparing;
+  if (!isMoot) {
+    atWitness ??= await arrivalAtWitness(room, eventId);
+    await meet("waited");
+  }
+  const relay = await throughWitness(room, eventId, direction, atWitness, meet);
+  if (relay.hasCome) return { direct: arrived(eventId), viaWitness: undefined, eventId };
+  const isBlind = !relay.passed && (await direction.isBlind?.()) === true;
+  // It is there, and may have come either way.
+  const isThere = relay.finding?.verdict === "open";
+  const judged = (explanation: Explanation | undefined, reason: string): ProbeResult => {
+    const isMissing = relay.passed === true && !isThere;
+    if (isBlind && explanation === undefined) return notApplicable("user_is_no_member");
+    return {
+      verdict: isMissing || explanation !== undefined ? "closed" : "unknown",
+      layer: explanation?.layer ?? "not_seen",
+      status: null,
+      reason: explanation?.reason ?? (isMissing ? reason : isThere ? "arrived_late" : "unexplained_absence"),
+      references: [eventId, ...(explanation?.references ?? [])],
+    };
+  };
+  const viaWitness = async () => {
+    const explanation = await direction.whyNotRelayed();
+    return explanation === undefined && relay.isLate ? LATE : judged(explanation, "not_relayed");
+  };
+  return {
+    direct: judged(await direction.whyNot(eventId), "not_arrived"),
+    viaWitness: relay.finding ?? (await viaWitness()),
+    eventId,
+  };
+}
+
+async function arrivalAtWitness(room: ProbedRoom, eventId: string): Promise<AtWitness> {
+  const { witness } = room.people;
+  if (witness === undefined || !(await witness.isJoined(room.id))) return "absent";
+  return (await room.within(() => witness.sees(room.id, eventId))) ? "held" : "late";
+}
+
+/** The witness writes after it has the event, so that what it relays arrives first. `hasCome`: the event came before that. */
+async function throughWitness(
+  room: ProbedRoom,
+  eventId: string,
+  { receives }: Direction,
+  atWitness: AtWitness | undefined,
+  meet: Meet,
+) {
+  const { witness } = room.people;
+  if (witness === undefined) return { finding: notConfigured("witness"), hasCome: await receives(eventId) };
+  if (atWitness === undefined) {
+    return (await witness.isJoined(room.id)) ? {} : { finding: NO_WITNESS };
+  }
+  if (atWitness === "absent") return { finding: NO_WITNESS, hasCome: await receives(eventId) };
+  if (atWitness === "late") return { isLate: true, hasCome: await receives(eventId) };
+  if (await receives(eventId)) return { hasCome: true };
+  await meet("looked");
+  const { eventId: later } = await witness.send(room.id);
+  if (later === undefined) return {};
+  const passed = await room.within(() => receives(later));
+  if (!(await receives(eventId))) return { passed };
+  const at = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
+  const finding = { verdict: "open", ...at, references: [eventId, later] } as const;
+  return { passed, finding };
+}
+
+function arrived(eventId: string): ProbeResult {
+  return { verdict: "open", layer: "homeserver", status: 200, reason: "arrived", references: [eventId] };
+}
+
+/** The sender's own homeserver did not take the event. That alone says nothing about the target. */
+async function notSent(answer: MatrixAnswer, { refused, outsider }: Direction): Promise<ProbeResult> {
+  if (homeserverRefusal(answer) === undefined) return homeserverUnclear(answer);
+  const explanation = await refused();
+  return explanation === undefined
+    ? notApplicable(outsider)
+    : { verdict: "closed", status: null, ...explanation };
 }

@@ -50,13 +50,10 @@ export const OUTSIDE_PROBES = {
 } as const satisfies Readonly<Record<string, readonly PlaneName[]>>;
 export type OutsideProbe = keyof typeof OUTSIDE_PROBES;
 
-export function notConfigured(what: string): ProbeResult {
-  return { verdict: "unknown", layer: "none", status: null, reason: `not_configured:${what}` };
-}
-
-export function notApplicable(why: string): ProbeResult {
-  return { verdict: "unknown", layer: "none", status: null, reason: `not_applicable:${why}` };
-}
+const notTried = (kind: string) => (why: string) =>
+  ({ verdict: "unknown", layer: "none", status: null, reason: `${kind}:${why}` }) satisfies ProbeResult;
+export const notConfigured = notTried("not_configured");
+export const notApplicable = notTried("not_applicable");
 
 /** Whether an item says open only because the registry keeps the card public for others: a card is so for everybody. */
 export function isPublicForOthers({ verdict, reason }: EvidenceItem): boolean {
@@ -139,10 +136,7 @@ const PLAIN_REASONS: Readonly<Record<number, string>> = {
   429: "rate_limited",
 };
 
-/**
- * The answer to the exact POST of an invocation. A 404 without a body is the gateway's, which has no such
- * route; with one it is the agent's. The quota stands behind the authorization: who meets it was let in.
- */
+/** A 404 without a body is the gateway's, which has no such route; with one it is the agent's. */
 export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
   const text = answer.text.trim();
@@ -156,6 +150,7 @@ export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   const known = GATEWAY_SENTENCES.find(([sentence]) => sentence.test(text));
   const reason = known?.[1] ?? PLAIN_REASONS[status] ?? null;
   if (status === 401 || status === 403) return { verdict: "closed", layer: "gateway", status, reason };
+  // The quota stands behind the authorization: who meets it was let in.
   if (status === 429) return { verdict: "open", layer: "gateway", status, reason: "rate_limited" };
   return { verdict: "unknown", layer: "gateway", status, reason };
 }

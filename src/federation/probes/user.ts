@@ -4,7 +4,7 @@ import type { Clock, Random } from "../../domain/clock.ts";
 import { parseEventId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { requestJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import { type MatrixAnswer, matrixAnswer } from "../homeserver/api.ts";
+import { type MatrixAnswer, matrixAnswer, resourceUrl } from "../homeserver/api.ts";
 import type { ProbeUser } from "./config.ts";
 
 const TIMEOUT_MS = 60_000;
@@ -15,111 +15,91 @@ export interface ProbeSources {
   readonly random: Random;
 }
 
-export interface Sent {
-  readonly answer: MatrixAnswer;
-  readonly eventId: string | undefined;
-}
+export type Person = ReturnType<typeof personWith>;
 
-export class Person {
-  readonly userId: string;
-  readonly serverName: string;
-  readonly #url: string;
-  readonly #token: string;
-  readonly #sources: ProbeSources;
+/** Acts as a user of probe.yaml. Any status is an answer. @throws whatever the network throws, from each method */
+export function personWith(user: ProbeUser, directory: string, { random }: ProbeSources) {
+  const { userId, serverName } = user;
+  const token = readSecret(user.accessToken, directory);
 
-  constructor(user: ProbeUser, directory: string, sources: ProbeSources) {
-    this.userId = user.userId;
-    this.serverName = user.serverName;
-    this.#url = user.homeserverUrl.replace(/\/+$/, "");
-    this.#token = readSecret(user.accessToken, directory);
-    this.#sources = sources;
+  async function call(method: "GET" | "POST" | "PUT", path: string, body?: unknown): Promise<MatrixAnswer> {
+    const url = resourceUrl(user.homeserverUrl, path);
+    return matrixAnswer(await requestJson(url, { method, token, body, timeoutMs: TIMEOUT_MS }));
   }
 
-  /** Any status is an answer. @throws whatever the network throws */
-  async call(method: "GET" | "POST" | "PUT", path: string, body?: unknown): Promise<MatrixAnswer> {
-    const url = `${this.#url}${path}`;
-    return matrixAnswer(await requestJson(url, { method, token: this.#token, body, timeoutMs: TIMEOUT_MS }));
-  }
+  const inRoom = (...steps: readonly string[]) =>
+    `/_matrix/client/v3/rooms/${steps.map(encodeURIComponent).join("/")}`;
 
-  /** Sends the probes' event. It has content: a server that may not see an event is given it without any. */
-  send(room: RoomId): Promise<Sent> {
-    return this.#put(room, "send", (probe) => ({ probe }));
-  }
-
-  sendState(room: RoomId): Promise<Sent> {
-    return this.#put(room, "state", () => ({}));
-  }
-
-  async #put(room: RoomId, kind: "send" | "state", contentOf: (id: string) => object): Promise<Sent> {
-    const id = this.#sources.random.bytes(12).toString("hex");
-    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/${kind}/${PROBE_TYPE}/${id}`;
-    const answer = await this.call("PUT", path, contentOf(id));
+  async function put(room: RoomId, kind: "send" | "state", contentOf: (id: string) => object) {
+    const id = random.bytes(12).toString("hex");
+    const answer = await call("PUT", inRoom(room, kind, PROBE_TYPE, id), contentOf(id));
     return { answer, eventId: parseEventId(answer.body["event_id"]) };
   }
 
-  join(room: string, via: readonly string[]): Promise<MatrixAnswer> {
-    const query = via.map(
-      (server) => `server_name=${encodeURIComponent(server)}&via=${encodeURIComponent(server)}`,
-    );
-    return this.call("POST", `/_matrix/client/v3/join/${encodeURIComponent(room)}?${query.join("&")}`, {});
-  }
+  const state = (room: RoomId, type: string, key = "") => call("GET", inRoom(room, "state", type, key));
 
-  leave(room: RoomId): Promise<MatrixAnswer> {
-    return this.call("POST", `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/leave`, {});
-  }
+  const sees = async (room: RoomId, eventId: string) =>
+    (await call("GET", inRoom(room, "event", eventId))).status === 200;
 
-  async sees(room: RoomId, eventId: string): Promise<boolean> {
-    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/event/${encodeURIComponent(eventId)}`;
-    return (await this.call("GET", path)).status === 200;
-  }
+  return {
+    ...{ userId, serverName, sees },
 
-  /** Whether this user's homeserver has an event: an administrator is given any of them, others what they may see. */
-  async holds(room: RoomId, eventId: string): Promise<boolean> {
-    const path = `/_synapse/admin/v1/fetch_event/${encodeURIComponent(eventId)}`;
-    return (await this.call("GET", path)).status === 200 || (await this.sees(room, eventId));
-  }
+    /** Sends the probes' event. It has content: a server that may not see an event is given it without any. */
+    send: (room: RoomId) => put(room, "send", (probe) => ({ probe })),
 
-  /** Whether this user is certainly shown nothing of the room: it is out of it, and may not read it from outside. */
-  async isShutOut(room: RoomId): Promise<boolean> {
-    const own = await this.#state(room, "m.room.member", this.userId);
-    const isOut = isRefused(own) || (own.status === 200 && own.body["membership"] !== "join");
-    if (!isOut) return false;
-    const found = await this.#state(room, "m.room.history_visibility");
-    const visibility = found.body["history_visibility"];
-    return isRefused(found) || (found.status === 200 && visibility !== "world_readable");
-  }
+    sendState: (room: RoomId) => put(room, "state", () => ({})),
 
-  /** Whether the homeserver certainly refuses this user its admin API (Synapse's). */
-  async isNoAdministrator(): Promise<boolean> {
-    const { status, errcode } = await this.call("GET", "/_synapse/admin/v1/fetch_event/%24none");
-    return status === 403 || errcode === "M_UNRECOGNIZED";
-  }
+    join(room: string, via: readonly string[]): Promise<MatrixAnswer> {
+      const query = via.map(
+        (server) => `server_name=${encodeURIComponent(server)}&via=${encodeURIComponent(server)}`,
+      );
+      return call("POST", `/_matrix/client/v3/join/${encodeURIComponent(room)}?${query.join("&")}`, {});
+    },
 
-  /** Users of one server who are joined to the room, as this user's homeserver lists them; undefined when it refuses. */
-  async joinedFrom(room: RoomId, serverName: string): Promise<readonly string[] | undefined> {
-    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/joined_members`;
-    const { status, body } = await this.call("GET", path);
-    if (status !== 200 || typeof body["joined"] !== "object" || body["joined"] === null) return undefined;
-    return Object.keys(body["joined"]).filter((user) => serverOf(user as UserId) === serverName);
-  }
+    leave: (room: RoomId) => call("POST", inRoom(room, "leave"), {}),
 
-  async isJoined(room: RoomId): Promise<boolean> {
-    const answer = await this.#state(room, "m.room.member", this.userId);
-    return answer.status === 200 && answer.body["membership"] === "join";
-  }
+    /** Whether this user's homeserver has an event: an administrator is given any of them, others what they may see. */
+    async holds(room: RoomId, eventId: string): Promise<boolean> {
+      const path = `/_synapse/admin/v1/fetch_event/${encodeURIComponent(eventId)}`;
+      return (await call("GET", path)).status === 200 || (await sees(room, eventId));
+    },
 
-  /** The room that an ID or an alias names; undefined when this user's homeserver does not know it. */
-  async resolve(room: string): Promise<RoomId | undefined> {
-    if (room.startsWith("!")) return room as RoomId;
-    const path = `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`;
-    const { status, body } = await this.call("GET", path);
-    return status === 200 && typeof body["room_id"] === "string" ? (body["room_id"] as RoomId) : undefined;
-  }
+    /** Whether this user is certainly shown nothing of the room: it is out of it, and may not read it from outside. */
+    async isShutOut(room: RoomId): Promise<boolean> {
+      const own = await state(room, "m.room.member", userId);
+      const isOut = isRefused(own) || (own.status === 200 && own.body["membership"] !== "join");
+      if (!isOut) return false;
+      const found = await state(room, "m.room.history_visibility");
+      const visibility = found.body["history_visibility"];
+      return isRefused(found) || (found.status === 200 && visibility !== "world_readable");
+    },
 
-  #state(room: RoomId, type: string, key = ""): Promise<MatrixAnswer> {
-    const path = `/_matrix/client/v3/rooms/${encodeURIComponent(room)}/state/${type}/${encodeURIComponent(key)}`;
-    return this.call("GET", path);
-  }
+    /** Whether the homeserver certainly refuses this user its admin API (Synapse's). */
+    async isNoAdministrator(): Promise<boolean> {
+      const { status, errcode } = await call("GET", "/_synapse/admin/v1/fetch_event/%24none");
+      return status === 403 || errcode === "M_UNRECOGNIZED";
+    },
+
+    /** Users of one server who are joined to the room, as this user's homeserver lists them; undefined when it refuses. */
+    async joinedFrom(room: RoomId, server: string): Promise<readonly string[] | undefined> {
+      const { status, body } = await call("GET", inRoom(room, "joined_members"));
+      if (status !== 200 || typeof body["joined"] !== "object" || body["joined"] === null) return undefined;
+      return Object.keys(body["joined"]).filter((user) => serverOf(user as UserId) === server);
+    },
+
+    async isJoined(room: RoomId): Promise<boolean> {
+      const answer = await state(room, "m.room.member", userId);
+      return answer.status === 200 && answer.body["membership"] === "join";
+    },
+
+    /** The room that an ID or an alias names; undefined when this user's homeserver does not know it. */
+    async resolve(room: string): Promise<RoomId | undefined> {
+      if (room.startsWith("!")) return room as RoomId;
+      const path = `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`;
+      const { status, body } = await call("GET", path);
+      return status === 200 && typeof body["room_id"] === "string" ? (body["room_id"] as RoomId) : undefined;
+    },
+  };
 }
 
 function isRefused({ status }: MatrixAnswer): boolean {

@@ -15,7 +15,7 @@ import {
   recordOf,
   withSession,
 } from "../planes/rooms/session.ts";
-import { Journal, type RoomRecord } from "../planes/rooms/undo-journal.ts";
+import { journalIn, type RoomRecord } from "../planes/rooms/undo-journal.ts";
 import { goodState } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
@@ -41,7 +41,7 @@ export function readmissionRooms(federation: Pick<Federation, "config" | "clock"
     /** Rooms that the partner was closed out of. @throws DrawbridgeError */
     async observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]> {
       const server = partner as ServerName;
-      const { rooms } = new Journal(join(state.path, "rooms"), server);
+      const { rooms } = journalIn(join(state.path, "rooms"), server);
       if (rooms.length === 0) return [];
       return work(desired, false, (session) =>
         mapConcurrent(rooms, ROOMS_AT_ONCE, (record) => roomNow(session, server, record)),

@@ -2,15 +2,15 @@
 // Invariant: a head that is not wholly good is refused as a whole; what was accepted before stays in force, and the
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { RegistryError } from "../registry/problems.ts";
-import { READMISSIONS } from "../registry/readmission-record.ts";
 import {
   lostRetirement,
   type Retirement,
   readmitted,
   retirementsIn,
   withoutReadmission,
-} from "../registry/retired-identities-checks.ts";
+} from "../registry/cross-checks.ts";
+import { RegistryError } from "../registry/problems.ts";
+import { READMISSIONS } from "../registry/readmission-record.ts";
 import type { Revision } from "../repository/repository.ts";
 import {
   canReadSigners,
@@ -19,7 +19,7 @@ import {
   unsignedAmong,
 } from "../repository/signatures.ts";
 import { type Refusal, readHead } from "../state/plane-records.ts";
-import type { ReconcileContext } from "./context.ts";
+import type { Federation } from "./context.ts";
 import {
   type DesiredState,
   desiredState,
@@ -34,12 +34,8 @@ export type Assessment =
   | { readonly good: true; readonly desired: DesiredState }
   | { readonly good: false; readonly refusal: Refusal };
 
-/** What a revision is judged with; the state holds the revision accepted last. */
-export interface HeadContext
-  extends Pick<ReconcileContext, "repository" | "state" | "cache" | "clock" | "signing"> {
-  /** Whether a head is accepted that does not come after that one. */
-  readonly allowNonFastForward?: boolean;
-}
+/** Also says whether a head is accepted that does not come after the one accepted last. */
+type HeadContext = Federation & { readonly allowNonFastForward?: boolean };
 
 /** Why a revision is refused for where it comes from: its place in the branch, or a commit's signature or date. */
 export async function assessOrigin(revision: Revision, context: HeadContext): Promise<Refusal | undefined> {
@@ -110,11 +106,11 @@ async function retiredBefore(revision: Revision, context: HeadContext): Promise<
     if (!allowNonFastForward || !(error instanceof DrawbridgeError)) throw error;
   }
   const since = accepted ?? signing?.trustedBase;
-  const onBranch = await repository.changesSince(since, revision, "registry");
+  const onBranch = await repository.changesSince(since, revision);
   // Whether the branch stood at a commit that a merge brings is known only from what was accepted.
   const changes = new Map(onBranch);
   if (accepted === undefined && signing !== undefined) {
-    const merged = await repository.changesSince(since, revision, "registry", "merged");
+    const merged = await repository.changesSince(since, revision, "merged");
     const others = [...merged.keys()].filter((commit) => !onBranch.has(commit));
     // Nothing is read that a stranger wrote: it may be of any size, and no file.
     const unsigned = new Set(await unsignedAmong(repository, others, signing));
@@ -142,7 +138,7 @@ async function retiredBefore(revision: Revision, context: HeadContext): Promise<
 async function assessFiles(
   revision: Revision,
   files: RevisionFiles,
-  { repository, cache }: HeadContext,
+  { repository, cache }: Federation,
   before: readonly Retirement[],
 ): Promise<Assessment> {
   try {
@@ -185,14 +181,14 @@ function refused(reason: keyof typeof HINTS, detail: string): Assessment {
 }
 
 /** Judges the head against what was accepted before. @throws DrawbridgeError `repository_unusable`, also without a branch */
-export async function assessBranch(context: HeadContext) {
+export async function assessBranch(context: Federation) {
   const head = await context.repository.requireHead();
   const accepted = readHead(context.state).accepted?.revision;
   return { head, accepted, assessment: await assess(head, context) };
 }
 
 /** The head's state, or the last good one's and why the head is refused. @throws DrawbridgeError `head_refused` without any */
-export async function acceptedState(context: HeadContext) {
+export async function acceptedState(context: Federation) {
   const { repository } = context;
   const { accepted, assessment } = await assessBranch(context);
   if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };
@@ -204,7 +200,7 @@ export async function acceptedState(context: HeadContext) {
 
 export type CurrentState = Awaited<ReturnType<typeof goodState>>;
 
-export async function goodState(context: HeadContext) {
+export async function goodState(context: Federation) {
   const { assessment } = await assessBranch(context);
   if (assessment.good) return { repository: context.repository, desired: assessment.desired };
   const { detail, hint } = assessment.refusal;

@@ -3,7 +3,8 @@
 // undone.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
-import type { Drift, PlaneRuntime } from "../planes/plane.ts";
+import type { PlaneName } from "../plane-order.ts";
+import type { Drift } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import {
   type Applied,
@@ -14,7 +15,7 @@ import {
   readPlane,
   writePlane,
 } from "../state/plane-records.ts";
-import { type ReconcileContext, timestamp } from "./context.ts";
+import { type Federation, timestamp } from "./context.ts";
 import { type DesiredState, desiredPlane } from "./desired-state.ts";
 
 const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> = {
@@ -23,7 +24,10 @@ const BACKOFF: Readonly<Record<"failed" | "incomplete" | "deferred", Backoff>> =
   deferred: { firstMs: 1_000, maxMs: 60_000 },
 };
 
-export interface ApplyPlaneOptions {
+export interface PlaneStep {
+  readonly context: Federation;
+  readonly plane: PlaneName;
+  readonly desired: DesiredState;
   /** Retries what is left over, due or not, and counts nothing as in force without a drift check. */
   readonly force?: boolean;
   readonly again?: boolean;
@@ -41,16 +45,9 @@ export interface AppliedPlane {
   readonly changed: boolean;
 }
 
-export interface PlaneStep extends ApplyPlaneOptions {
-  readonly context: ReconcileContext;
-  readonly runtime: PlaneRuntime;
-  readonly desired: DesiredState;
-}
-
 export async function stepPlane(step: PlaneStep): Promise<AppliedPlane> {
-  const { context, runtime, desired } = step;
+  const { context, plane, desired } = step;
   const { state, clock, reporter } = context;
-  const plane = runtime.name;
   return state.locked(
     `plane ${plane}`,
     clock,
@@ -61,7 +58,7 @@ export async function stepPlane(step: PlaneStep): Promise<AppliedPlane> {
         const unsaid = { ...record, applied: null, inForce: null };
         return { step: "superseded", record: unsaid, drift: 0, changed: false };
       }
-      if (runtime.unmanaged) {
+      if (context.planes[plane].unmanaged) {
         // What is recorded is from when the plane was managed, and says nothing about it any more.
         if (record.applied !== null || record.applying !== null) writePlane(state, emptyRecord(plane));
         return { step: "unmanaged", record: emptyRecord(plane), drift: 0, changed: false };
@@ -73,9 +70,8 @@ export async function stepPlane(step: PlaneStep): Promise<AppliedPlane> {
 }
 
 async function stepLocked(step: PlaneStep, record: PlaneRecord): Promise<AppliedPlane> {
-  const { context, runtime, desired, force = false, again = false, checkDrift = false } = step;
+  const { context, plane, desired, force = false, again = false, checkDrift = false } = step;
   const { state, clock } = context;
-  const plane = runtime.name;
   const { digest } = desired.planes[plane];
   const settled = record.applying === null && record.applied?.digest === digest;
   const inForce = settled && record.applied?.outcome === "in_force";
@@ -133,7 +129,7 @@ function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
 }
 
 /** Differences that no attempt of ours has made: from each state that may be there after an attempt without an end. */
-async function findDrift({ context, runtime, desired, stateOf }: PlaneStep, record: PlaneRecord) {
+async function findDrift({ context, plane, desired, stateOf }: PlaneStep, record: PlaneRecord) {
   const { state, clock, reporter } = context;
   const candidates = new Map(
     [record.inForce, record.applied, record.applying].flatMap((mark) =>
@@ -141,21 +137,20 @@ async function findDrift({ context, runtime, desired, stateOf }: PlaneStep, reco
     ),
   );
   if (candidates.size === 0) return undefined;
-  const plane = runtime.name;
   const at = timestamp(clock.now());
   try {
     let found: readonly Drift[] | undefined;
     for (const [digest, revision] of candidates) {
       const meant = digest === desired.planes[plane].digest ? desired : await stateOf(revision);
       if (meant === undefined) continue;
-      const drift = await runtime.drift(desiredPlane(meant, plane));
+      const drift = await context.planes[plane].drift(desiredPlane(meant, plane));
       found =
         found?.filter((one) =>
           drift.some((other) => other.subject === one.subject && other.found === one.found),
         ) ?? drift;
     }
     for (const drift of found ?? []) {
-      const record = keepDrift(state, drift, desired.revision, at);
+      const record = keepDrift(state, plane, drift, desired.revision, at);
       reporter.event({ event: "drift", record });
     }
     return { drift: found, check: { at, differences: found?.length ?? null } };
@@ -166,14 +161,13 @@ async function findDrift({ context, runtime, desired, stateOf }: PlaneStep, reco
   }
 }
 
-async function apply({ context, runtime, desired }: PlaneStep, attempts: number) {
+async function apply({ context, plane, desired }: PlaneStep, attempts: number) {
   const { clock, reporter } = context;
-  const { name: plane } = runtime;
   const { revision } = desired;
   const { digest } = desired.planes[plane];
   reporter.event({ event: "plane_begun", plane, revision });
   const begun = clock.now();
-  const { outcome, hint } = await attempt(runtime, desired, reporter);
+  const { outcome, hint } = await attempt(context, plane, desired);
   const now = clock.now();
   const askedMs = outcome.state === "deferred" ? outcome.retryAfterMs : 0;
   const retryMs = outcome.state === "in_force" ? null : backoffMs(BACKOFF[outcome.state], attempts, askedMs);
@@ -189,12 +183,12 @@ async function apply({ context, runtime, desired }: PlaneStep, attempts: number)
   return { applied, changed };
 }
 
-async function attempt(runtime: PlaneRuntime, desired: DesiredState, reporter: ReconcileContext["reporter"]) {
+async function attempt({ planes, reporter }: Federation, plane: PlaneName, desired: DesiredState) {
   try {
-    const progress = { note: (text: string) => reporter.note(runtime.name, text) };
-    return { outcome: await runtime.apply(desiredPlane(desired, runtime.name), progress), hint: null };
+    const note = (text: string) => reporter.note(plane, text);
+    return { outcome: await planes[plane].apply(desiredPlane(desired, plane), note), hint: null };
   } catch (error) {
-    reporter.note(runtime.name, error instanceof Error ? error.message : "failed");
+    reporter.note(plane, error instanceof Error ? error.message : "failed");
     const hint = error instanceof DrawbridgeError ? (error.hint ?? null) : null;
     return { outcome: { state: "failed", reason: codeOf(error) }, hint } as const;
   }

@@ -5,65 +5,50 @@ import type { Part } from "../../records/format/fields.ts";
 import type { FederationConfig } from "../config.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
-import { type CommitAuthor, parseRevision, Repository } from "../repository/repository.ts";
+import { parseRevision, Repository } from "../repository/repository.ts";
 import type { SigningPolicy } from "../repository/signatures.ts";
-import { StateFolder } from "../state/folder.ts";
+import { openStateFolder } from "../state/folder.ts";
 import { PartnerCache } from "../state/partner-cache.ts";
 import type { Applied, DriftRecord, Refusal } from "../state/plane-records.ts";
-
-export interface ReconcileContext {
-  readonly repository: Repository;
-  readonly state: StateFolder;
-  readonly cache: PartnerCache;
-  readonly planes: PlaneRuntimes;
-  /** The programs that this organisation runs: about any other, nothing is known. */
-  readonly parts: readonly Part[];
-  readonly clock: Clock;
-  readonly reporter: Reporter;
-  /** Which commits must be signed, and by whom; absent: any commit is accepted. */
-  readonly signing?: SigningPolicy | undefined;
-}
 
 export function timestamp(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-export interface Federation extends ReconcileContext {
-  readonly config: FederationConfig;
+/** The one context of every procedure. */
+export type Federation = Readonly<Awaited<ReturnType<typeof openFederation>>>;
+
+interface OpenOptions {
+  readonly clock: Clock;
   readonly random: Random;
-  readonly author: CommitAuthor;
-  readonly signingKeyFile?: string | undefined;
+  readonly reporter: Reporter;
   /** Called once, when another change of this machine is waited for. */
   readonly onWait?: () => void;
+  readonly planes?: PlaneRuntimes;
 }
 
 /** Makes nothing but the state folder. @throws DrawbridgeError `repository_unusable`, `config_unreadable`, `secret_unavailable` */
-export async function openFederation(
-  config: FederationConfig,
-  options: Pick<Federation, "clock" | "random" | "reporter"> & Partial<Pick<Federation, "planes">>,
-): Promise<Federation> {
-  const { clock, random, reporter } = options;
+export async function openFederation(config: FederationConfig, options: OpenOptions) {
+  const { clock, random, reporter, onWait, planes = planeRuntimes(config, clock) } = options;
   const { repository, directory } = config;
   const below = (path: string | undefined) => (path === undefined ? undefined : resolve(directory, path));
   const allowedSignersFile = below(repository.allowedSignersFile);
   const { signedCommits } = repository;
   const trustedBase = parseRevision(repository.trustedBase);
-  const state = StateFolder.open(resolve(directory, config.state), random);
+  /** Which commits must be signed, and by whom; undefined: any commit is accepted. */
+  const signing: SigningPolicy | undefined =
+    allowedSignersFile === undefined ? undefined : { allowedSignersFile, signedCommits, trustedBase };
+  /** The programs that this organisation runs: about any other, nothing is known. */
+  const parts: readonly Part[] = [
+    "homeserver",
+    ...(config.card === undefined ? [] : (["bridge"] as const)),
+    ...(config.gateway === undefined ? [] : (["gateway"] as const)),
+  ];
+  const state = openStateFolder(resolve(directory, config.state), random);
   return {
-    ...{ config, random },
+    ...{ config, clock, random, reporter, onWait, planes, parts, signing, state },
     repository: await Repository.open(resolve(directory, repository.path), repository.branch),
-    state,
     cache: new PartnerCache(state),
-    planes: options.planes ?? planeRuntimes(config, clock),
-    parts: [
-      "homeserver",
-      ...(config.card === undefined ? [] : (["bridge"] as const)),
-      ...(config.gateway === undefined ? [] : (["gateway"] as const)),
-    ],
-    clock,
-    reporter,
-    signing:
-      allowedSignersFile === undefined ? undefined : { allowedSignersFile, signedCommits, trustedBase },
     author: repository.author,
     signingKeyFile: below(repository.signingKeyFile),
   };

@@ -7,14 +7,14 @@ import { clientsInForce, planeState, type Registry } from "../registry/partner.t
 import type { Revision } from "../repository/repository.ts";
 import { readHead, readPlane, writeHead } from "../state/plane-records.ts";
 import { assess } from "./accept-head.ts";
-import { type AppliedPlane, type ApplyPlaneOptions, type PlaneStep, stepPlane } from "./apply-plane.ts";
-import { type ReconcileContext, timestamp } from "./context.ts";
+import { type AppliedPlane, type PlaneStep, stepPlane } from "./apply-plane.ts";
+import { type Federation, timestamp } from "./context.ts";
 import { type DesiredState, stateAt } from "./desired-state.ts";
 
 /** How often one pass restarts for a branch that changes faster than planes are applied. */
 const RESTARTS_MAX = 20;
 
-export interface PassOptions extends Omit<ApplyPlaneOptions, "stateOf"> {
+export interface PassOptions extends Pick<PlaneStep, "force" | "again" | "checkDrift"> {
   readonly plane?: PlaneName | undefined;
   readonly allowNonFastForward?: boolean;
   readonly signal?: AbortSignal;
@@ -25,14 +25,14 @@ export type PlaneReport = AppliedPlane & { readonly plane: PlaneName };
 export type PassResult = Awaited<ReturnType<typeof runPass>>;
 
 /** `revision`: what was applied, the head or the last good one; `direction`: undefined where that is one plane, or nothing. */
-export async function runPass(context: ReconcileContext, options: PassOptions = {}) {
+export async function runPass(context: Federation, options: PassOptions = {}) {
   for (let restarts = 0; ; restarts++) {
     const result = await onePass(context, options, restarts < RESTARTS_MAX);
     if (result !== "superseded") return result;
   }
 }
 
-async function onePass(context: ReconcileContext, options: PassOptions, mayRestart: boolean) {
+async function onePass(context: Federation, options: PassOptions, mayRestart: boolean) {
   const states = new Map<Revision, DesiredState | undefined>();
   const stateOf = async (revision: Revision) => {
     if (!states.has(revision)) {
@@ -57,12 +57,12 @@ async function onePass(context: ReconcileContext, options: PassOptions, mayResta
     if (options.plane !== undefined && plane !== options.plane) continue;
     if (options.signal?.aborted) break;
     if (mayRestart && (await context.repository.head()) !== head) return "superseded";
-    const report = await stepOrHold({ ...how, runtime: context.planes[plane] }, order);
+    const report = await stepOrHold({ ...how, plane }, order);
     if (report.step === "superseded" && mayRestart) return "superseded";
     reports.set(plane, report);
     if (plane === "border" && direction === "closing" && roomsPrecedeBorder(context, desired)) {
       const once = { force: true, again: true, checkDrift: false };
-      const again = await stepPlane({ ...how, ...once, runtime: context.planes.rooms });
+      const again = await stepPlane({ ...how, ...once, plane: "rooms" });
       if (again.step === "superseded" && mayRestart) return "superseded";
       reports.set("rooms", { plane: "rooms", ...again });
     }
@@ -70,14 +70,12 @@ async function onePass(context: ReconcileContext, options: PassOptions, mayResta
   return { head, refusal, revision, direction: order, desired, planes: [...reports.values()] };
 }
 
-type StateOf = (revision: Revision) => Promise<DesiredState | undefined>;
-
 /** The state that is to be in force: the head's, or the last good one's; and whether it was not accepted before. */
 async function acceptHead(
-  context: ReconcileContext,
+  context: Federation,
   head: Revision | undefined,
   options: PassOptions,
-  stateOf: StateOf,
+  stateOf: PlaneStep["stateOf"],
 ) {
   const { state, clock, reporter } = context;
   const before = readHead(state);
@@ -111,9 +109,9 @@ async function acceptHead(
 
 /** Closing, if any plane still admits somebody whom the revision does not, or none changes: an edit by hand may admit. */
 async function directionTo(
-  context: ReconcileContext,
+  context: Federation,
   desired: DesiredState,
-  stateOf: StateOf,
+  stateOf: PlaneStep["stateOf"],
 ): Promise<Direction> {
   const before = new Set<Registry | undefined>();
   for (const plane of PLANE_NAMES) {
@@ -130,8 +128,7 @@ async function directionTo(
 }
 
 async function stepOrHold(step: PlaneStep, order: Direction | undefined): Promise<PlaneReport> {
-  const { context, desired } = step;
-  const plane = step.runtime.name;
+  const { context, plane, desired } = step;
   const record = readPlane(context.state, plane);
   const cuts = plane === "transport" && record.applied?.digest !== desired.planes.transport.digest;
   if (cuts && order === "closing" && !roomsWereSent(context, desired)) {
@@ -142,7 +139,7 @@ async function stepOrHold(step: PlaneStep, order: Direction | undefined): Promis
 }
 
 /** Whether the rooms were closed to somebody before the border had closed, and not applied since. */
-function roomsPrecedeBorder(context: ReconcileContext, desired: DesiredState): boolean {
+function roomsPrecedeBorder(context: Federation, desired: DesiredState): boolean {
   if (desired.registry.partners.every(({ partner }) => planeState(partner, "rooms") === "open")) return false;
   const rooms = readPlane(context.state, "rooms").applied;
   const border = readPlane(context.state, "border").applied;
@@ -155,7 +152,7 @@ function roomsPrecedeBorder(context: ReconcileContext, desired: DesiredState): b
 }
 
 /** Whether this revision's bans and ACLs were sent, as far as they could be. */
-function roomsWereSent(context: ReconcileContext, desired: DesiredState): boolean {
+function roomsWereSent(context: Federation, desired: DesiredState): boolean {
   const { applied, applying } = readPlane(context.state, "rooms");
   return (
     applying === null &&

@@ -7,8 +7,7 @@ import { parseJson } from "../../domain/json.ts";
 import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 
-export const ROOMS_CHOICES = ["new", "reopen"] as const;
-export const RoomsChoice = z.enum(ROOMS_CHOICES);
+export const RoomsChoice = z.enum(["new", "reopen"]);
 export type RoomsChoice = z.output<typeof RoomsChoice>;
 
 export const RetiredNames = z.strictObject({

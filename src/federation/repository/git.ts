@@ -58,10 +58,7 @@ export interface GitCall {
   readonly settings?: readonly string[];
 }
 
-/**
- * Runs git, whatever its exit code. `stderr` is for people and never part of a log: it may quote what is in the repository.
- * @throws DrawbridgeError `repository_unusable` when there is none, or it does not end
- */
+/** Whatever the exit code; `stderr` may quote the repository and is never logged. @throws DrawbridgeError `repository_unusable` */
 export function git(
   args: readonly string[],
   call: GitCall,

@@ -128,18 +128,17 @@ export class Repository {
     return (await gitLine(args, this.call())).split("\n").flatMap((line) => parseRevision(line) ?? []);
   }
 
-  /** The commits since another one, or ever, with what each wrote below a folder. @param along also those that merges bring */
+  /** The commits since another one, or ever, with what each wrote of the registry. @param along also those that merges bring */
   async changesSince(
     since: Revision | undefined,
     revision: Revision,
-    folder: string,
     along: "mainline" | "merged" = "mainline",
   ): Promise<ReadonlyMap<Revision, readonly Omit<TreeEntry, "mode">[]>> {
     const range = since === undefined ? [revision] : [revision, `^${since}`];
     const format = ["--format=%H", "--raw", "--no-abbrev", "--no-renames", "--diff-merges=first-parent"];
     // Without the full history, git leaves out whatever side a merge has set aside.
     const parents = along === "mainline" ? "--first-parent" : "--full-history";
-    const args = ["log", parents, "--ignore-missing", ...format, ...range, "--", folder];
+    const args = ["log", parents, "--ignore-missing", ...format, ...range, "--", "registry"];
     const listed = await gitLine(args, this.call({ settings: ["log.showRoot=true"] }));
     const changes = new Map<Revision, Omit<TreeEntry, "mode">[]>();
     let files: Omit<TreeEntry, "mode">[] = [];
@@ -225,17 +224,12 @@ function textOf(bytes: Buffer): string {
 
 export type Changes = ReadonlyMap<string, string | null>;
 
-export interface CommitAuthor {
-  readonly name: string;
-  readonly email: string;
-}
-
 export interface NewCommit {
   /** The first one's tree is what the changes are made to; none: the first commit of a repository. */
   readonly parents: readonly Revision[];
   readonly changes: Changes;
   readonly message: string;
-  readonly author: CommitAuthor;
+  readonly author: { readonly name: string; readonly email: string };
   /** Milliseconds since the Unix epoch; the youngest parent's date where that is a little later. */
   readonly at: number;
   readonly signingKeyFile?: string | undefined;

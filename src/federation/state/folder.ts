@@ -7,115 +7,106 @@ import type * as z from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText, parseJson } from "../../domain/json.ts";
-import { type NamedLock, namedLock, tryNamedLock } from "../../runtime/named-lock.ts";
+import { namedLock, tryNamedLock } from "../../runtime/named-lock.ts";
 import { createFile, PRIVATE, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
 
 /** The longest wait for another pass over the same plane; replacing rooms can take minutes. */
 const LOCK_TIMEOUT_MS = 600_000;
 
-export class StateFolder {
-  readonly path: string;
+export type StateFolder = ReturnType<typeof openStateFolder>;
+
+/** Makes the folder if it is not there. @throws DrawbridgeError `config_unreadable` when this user cannot use it */
+export function openStateFolder(path: string, random: Random) {
+  const folder = resolve(path);
   /** Names this folder's locks, so that two paths to it mean one lock and no other user can guess it. */
-  readonly #lockId: string;
-
-  private constructor(path: string, lockId: string) {
-    this.path = path;
-    this.#lockId = lockId;
-  }
-
-  static open(path: string, random: Random): StateFolder {
-    const folder = resolve(path);
-    try {
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
-      chmodSync(folder, 0o700);
-      return new StateFolder(folder, keepLockId(join(folder, "lock-id"), random));
-    } catch (cause) {
-      const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-      throw new DrawbridgeError("config_unreadable", `cannot use the state folder ${folder}: ${code}`, {
-        hint: "Correct `state`, or run this as the user that the folder belongs to.",
-        cause,
-      });
-    }
-  }
-
-  /** A file of this folder, checked. @throws DrawbridgeError `config_invalid` when it is damaged, unless `damaged` is given */
-  read<Schema extends z.ZodType>(
-    schema: Schema,
-    name: string,
-    damaged?: (file: string) => void,
-  ): z.output<Schema> | undefined {
-    const file = join(this.path, name);
-    const text = this.readText(name);
-    if (text === undefined) return undefined;
-    const result = schema.safeParse(parseJson(text));
-    if (result.success) return result.data;
-    if (damaged !== undefined) {
-      damaged(file);
-      return undefined;
-    }
-    throw new DrawbridgeError("config_invalid", `${file} is damaged, or of another version of this program`, {
-      hint: "Read it, then move it away: without it, the next pass accepts the branch's present head.",
+  let lockId: string;
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    chmodSync(folder, 0o700);
+    lockId = keepLockId(join(folder, "lock-id"), random);
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
+    throw new DrawbridgeError("config_unreadable", `cannot use the state folder ${folder}: ${code}`, {
+      hint: "Correct `state`, or run this as the user that the folder belongs to.",
+      cause,
     });
   }
+  const lockName = (what: string) => `federation ${lockId} ${what}`;
+  const readText = (name: string) => readIfPresent(join(folder, name));
+  const writeText = (name: string, text: string) => writeWhole(join(folder, name), text, PRIVATE);
+  return {
+    path: folder,
+    readText,
+    writeText,
 
-  readText(name: string): string | undefined {
-    return readIfPresent(join(this.path, name));
-  }
+    /** A file of this folder, checked. @throws DrawbridgeError `config_invalid` when it is damaged, unless `damaged` is given */
+    read<Schema extends z.ZodType>(
+      schema: Schema,
+      name: string,
+      damaged?: (file: string) => void,
+    ): z.output<Schema> | undefined {
+      const file = join(folder, name);
+      const text = readText(name);
+      if (text === undefined) return undefined;
+      const result = schema.safeParse(parseJson(text));
+      if (result.success) return result.data;
+      if (damaged !== undefined) {
+        damaged(file);
+        return undefined;
+      }
+      throw new DrawbridgeError(
+        "config_invalid",
+        `${file} is damaged, or of another version of this program`,
+        {
+          hint: "Read it, then move it away: without it, the next pass accepts the branch's present head.",
+        },
+      );
+    },
 
-  write(name: string, value: unknown): string {
-    const text = jsonText(value);
-    this.writeText(name, text);
-    return text;
-  }
+    write(name: string, value: unknown): string {
+      const text = jsonText(value);
+      writeText(name, text);
+      return text;
+    },
 
-  writeText(name: string, text: string): void {
-    writeWhole(join(this.path, name), text, PRIVATE);
-  }
+    /** Names in one of this folder's folders, sorted; none when it is not there. @throws DrawbridgeError `state_unreadable` */
+    names(inside: string, isNamed: (entry: Dirent) => boolean = () => true): readonly string[] {
+      try {
+        const entries = readdirSync(join(folder, inside), { withFileTypes: true });
+        return entries.flatMap((entry) => (isNamed(entry) ? entry.name : [])).sort();
+      } catch (cause) {
+        if ((cause as NodeJS.ErrnoException).code === "ENOENT") return [];
+        throw new DrawbridgeError("state_unreadable", `${join(folder, inside)} cannot be read`, {
+          hint: "Make the folder readable to this user, then repeat the command.",
+          cause,
+        });
+      }
+    },
 
-  /** Names in one of this folder's folders, sorted; none when it is not there. @throws DrawbridgeError `state_unreadable` */
-  names(folder: string, isNamed: (entry: Dirent) => boolean = () => true): readonly string[] {
-    try {
-      const entries = readdirSync(join(this.path, folder), { withFileTypes: true });
-      return entries.flatMap((entry) => (isNamed(entry) ? entry.name : [])).sort();
-    } catch (cause) {
-      if ((cause as NodeJS.ErrnoException).code === "ENOENT") return [];
-      throw new DrawbridgeError("state_unreadable", `${join(this.path, folder)} cannot be read`, {
-        hint: "Make the folder readable to this user, then repeat the command.",
-        cause,
-      });
-    }
-  }
+    /** A path below this folder, in a folder of mode 0700. */
+    file(inside: string, name: string): string {
+      mkdirSync(join(folder, inside), { recursive: true, mode: 0o700 });
+      return join(folder, inside, name);
+    },
 
-  /** A path below this folder, in a folder of mode 0700. */
-  file(folder: string, name: string): string {
-    const path = join(this.path, folder);
-    mkdirSync(path, { recursive: true, mode: 0o700 });
-    return join(path, name);
-  }
+    /** Does something once nobody else does the same. @throws DrawbridgeError `program_failed` after ten minutes */
+    async locked<T>(
+      what: string,
+      clock: Clock,
+      work: () => Promise<T>,
+      onWait?: (() => unknown) | undefined,
+    ): Promise<T> {
+      const wait = { clock, timeoutMs: LOCK_TIMEOUT_MS, holder: `another pass (${what})`, onWait };
+      const lock = await namedLock(lockName(what), wait);
+      try {
+        return await work();
+      } finally {
+        await lock.release();
+      }
+    },
 
-  /** Does something once nobody else does the same. @throws DrawbridgeError `program_failed` after ten minutes */
-  async locked<T>(
-    what: string,
-    clock: Clock,
-    work: () => Promise<T>,
-    onWait?: (() => unknown) | undefined,
-  ): Promise<T> {
-    const wait = { clock, timeoutMs: LOCK_TIMEOUT_MS, holder: `another pass (${what})`, onWait };
-    const lock = await namedLock(this.#lockName(what), wait);
-    try {
-      return await work();
-    } finally {
-      await lock.release();
-    }
-  }
-
-  tryLock(what: string): Promise<NamedLock | undefined> {
-    return tryNamedLock(this.#lockName(what));
-  }
-
-  #lockName(what: string): string {
-    return `federation ${this.#lockId} ${what}`;
-  }
+    tryLock: (what: string) => tryNamedLock(lockName(what)),
+  };
 }
 
 /** The text of the file, which the first of several processes writes whole. */

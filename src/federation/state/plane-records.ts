@@ -113,14 +113,21 @@ const KEPT_FILE_BYTES_MAX = 16 * 1_048_576;
 export const DriftRecord = z.strictObject({
   schema: z.literal("svc.federation.drift.v1"),
   at: z.iso.datetime(),
+  plane: z.enum(PLANE_NAMES),
   ...Drift.shape,
   revision: z.string(),
   kept: z.string().nullable(),
 });
 export type DriftRecord = z.output<typeof DriftRecord>;
 
-export function keepDrift(state: StateFolder, drift: Drift, revision: string, at: string): DriftRecord {
-  const { plane, subject, kind, found } = drift;
+export function keepDrift(
+  state: StateFolder,
+  plane: PlaneName,
+  drift: Drift,
+  revision: string,
+  at: string,
+): DriftRecord {
+  const { subject, kind, found } = drift;
   const kept = drift.file === undefined ? null : keepText(state, drift.file);
   const schema = "svc.federation.drift.v1";
   const record: DriftRecord = { schema, at, plane, subject, kind, found, revision, kept };

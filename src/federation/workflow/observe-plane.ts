@@ -17,7 +17,7 @@ import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts
 import type { RenderedFiles } from "../planes/plane.ts";
 import { probeFromInside } from "../probes/from-inside.ts";
 import { isPublicForOthers } from "../probes/read-answers.ts";
-import type { ReconcileContext } from "../reconcile/context.ts";
+import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { applicantsOf, findPartner, type Partner, planeState } from "../registry/partner.ts";
 import type { Step } from "./procedure.ts";
@@ -77,7 +77,7 @@ export interface PlaneQuestion extends Pick<Step, "direction" | "conditions"> {
   readonly fingerprints?: ReadonlyMap<string, string>;
 }
 
-export function asking(context: ReconcileContext, ask: (reached: Reached) => PlaneQuestion) {
+export function asking(context: Federation, ask: (reached: Reached) => PlaneQuestion) {
   return {
     observe: (reached: Reached) => observePlane(context, reached, ask(reached)),
     evaluate: (reached: Reached, seen: Observed) => judgePlane(reached, seen, ask(reached)),
@@ -86,7 +86,7 @@ export function asking(context: ReconcileContext, ask: (reached: Reached) => Pla
 
 /** What the organisation states itself, what its parts say, and what was tried as the partner. */
 export async function observePlane(
-  { planes, clock }: Pick<ReconcileContext, "planes" | "clock">,
+  { planes, clock }: Pick<Federation, "planes" | "clock">,
   reached: Reached,
   question: Omit<PlaneQuestion, "conditions">,
 ): Promise<Required<Observed>> {

@@ -8,7 +8,6 @@ import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
 import {
   type ChangeBase,
   type ChangeOptions,
-  type CommitContext,
   type Committed,
   changeBase,
   changesOf,
@@ -17,9 +16,9 @@ import {
 } from "../change/commit-change.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
-import type { HeadContext } from "../reconcile/accept-head.ts";
+import type { Federation } from "../reconcile/context.ts";
+import { thumbprintsElsewhere } from "../registry/cross-checks.ts";
 import { applicantsOf, findPartner, type PartnerEntry, retireAll } from "../registry/partner.ts";
-import { thumbprintsElsewhere } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 
@@ -47,7 +46,7 @@ const DUTIES_INTERRUPT = "Nothing is interrupted; what is purged is gone for goo
 
 /** @param stateOf undefined for a step that is done. @throws DrawbridgeError `usage`, `head_refused`; RegistryError */
 export async function plan(
-  context: HeadContext,
+  context: Federation,
   procedure: Procedure,
   named: string,
   stateOf: (step: Step) => string | undefined = () => "pending",
@@ -113,7 +112,7 @@ interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "exam
 
 /** Makes the commit of a step, or finds that there is none to be made. @throws as `commitChange`; and what `say` throws */
 export function commitStep(
-  context: CommitContext,
+  context: Federation,
   { onBadHead }: Procedure,
   step: Step,
   { partner, say, ...options }: StepCommit,

@@ -7,7 +7,7 @@ import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { goodState } from "../reconcile/accept-head.ts";
-import type { ReconcileContext } from "../reconcile/context.ts";
+import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PassResult, runPass } from "../reconcile/pass.ts";
 import { type Applied, readPlane } from "../state/plane-records.ts";
@@ -52,7 +52,7 @@ export const OPEN_WITHIN_MS = 30_000;
 const POLL_MS = 500;
 
 /** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up; and what the parts throw */
-export async function runStep<Seen extends Observed>(context: ReconcileContext, step: StepRun<Seen>) {
+export async function runStep<Seen extends Observed>(context: Federation, step: StepRun<Seen>) {
   await step.commit?.();
   const result = await observeStep(context, step, await reach(context, step));
   step.record?.(result);
@@ -61,7 +61,7 @@ export async function runStep<Seen extends Observed>(context: ReconcileContext, 
 
 /** Observes a plane, after a pass has applied it, until it is as it should be or the time is over. */
 export async function observeStep<Seen extends Observed>(
-  { clock }: ReconcileContext,
+  { clock }: Federation,
   { plane, observe, evaluate, withinMs = 0 }: StepRun<Seen>,
   reached: Reached,
 ): Promise<StepResult<Seen>> {
@@ -75,7 +75,7 @@ export async function observeStep<Seen extends Observed>(
 }
 
 async function reach(
-  context: ReconcileContext,
+  context: Federation,
   { plane, partner, how, refusalHint }: Pick<StepRun<Observed>, "plane" | "partner" | "how" | "refusalHint">,
 ): Promise<Reached> {
   if (how === "observe") {

@@ -10,7 +10,7 @@ import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { signReport } from "../../../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/contain-or-restore.ts";
-import { StateFolder } from "../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";
 import { commitOnTop, controlRepository, operatorGit, PILOTS } from "../../support/control-repository.ts";
@@ -265,7 +265,7 @@ describe("federation commands", () => {
 
   it("a command that waits for another process says for which plane [CON-1]", async (t) => {
     const { config, directory } = await deployment(t);
-    const state = StateFolder.open(join(directory, "state"), systemRandom);
+    const state = openStateFolder(join(directory, "state"), systemRandom);
     const card = await state.tryLock("plane card");
     const words = ["federation", "contain", "lighthouse", "--config", config, "--apply"];
     const contain = start(process.execPath, [cliMain(), ...words]);

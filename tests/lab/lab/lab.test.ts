@@ -14,7 +14,7 @@ import { programsOf } from "../../../lab/status/collect.ts";
 import type { FedStatus } from "../../../lab/status/schema.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../../src/domain/identifiers.ts";
-import { SignedRequests } from "../../../src/federation/homeserver/signed-request.ts";
+import { signedRequests } from "../../../src/federation/homeserver/signed-request.ts";
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { Fed } from "../../support/lab-session.ts";
 
@@ -155,7 +155,7 @@ describe("the lab", () => {
   it("the request that org-c is refused is accepted when a partner signs it [NEG-1]", async (t) => {
     const { organisations } = await fed.status();
     const [from, to] = [organisations["org-b"], organisations["org-a"]];
-    const requests = new SignedRequests({
+    const requests = signedRequests({
       name: from.serverName as ServerName,
       signingKey: readFileSync(from.homeserver.signingKeyFile, "utf8"),
       proxyUrl: from.connectProxy,

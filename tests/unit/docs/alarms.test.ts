@@ -17,8 +17,8 @@ import {
 } from "../../../src/bridge/metrics.ts";
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
-import type { ReconcileContext } from "../../../src/federation/reconcile/context.ts";
-import { reconcilerMetrics } from "../../../src/federation/reconcile/metrics.ts";
+import type { Federation } from "../../../src/federation/reconcile/context.ts";
+import { reconcilerMetrics } from "../../../src/federation/reconcile/follow-branch.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 interface Rule {
@@ -37,7 +37,7 @@ const rules = groups.flatMap((group) => group.rules);
 
 /** Metrics of Drawbridge's own: of which type, and with which labels. */
 async function counted() {
-  const reconciler = reconcilerMetrics({} as ReconcileContext);
+  const reconciler = reconcilerMetrics({} as Federation);
   const metrics = [
     ...createMetrics().registry.getMetricsAsArray(),
     ...reconciler.getMetricsAsArray(),

@@ -4,7 +4,6 @@
 // is read forwards, because backwards Synapse backfills).
 import { resolve } from "node:path";
 import * as z from "zod";
-import { DrawbridgeError } from "../../../domain/errors.ts";
 import {
   parseServerName,
   type RoomId,
@@ -48,12 +47,7 @@ export async function withDuties<T>(
   const { operator, own } = session;
   const { homeserver, directory } = context.config;
   try {
-    const operatorId = await operator.whoami();
-    if (!operatorId.endsWith(`:${own}`)) {
-      throw new DrawbridgeError("config_invalid", `the operator's token is not one of ${own}`, {
-        hint: "Correct homeserver.url and homeserver.operatorToken.",
-      });
-    }
+    await operator.operatorOf(own);
     if (homeserver.databaseUrl === undefined) return await work({ ...session, tables: undefined });
     const url = readSecret(homeserver.databaseUrl, resolve(directory));
     return await withTables(url, session, (tables) => work({ ...session, tables }));

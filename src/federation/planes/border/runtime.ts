@@ -1,13 +1,18 @@
-// Plane 3 on a homeserver: policy.json where the border module reads it. Invariants: the policy is checked against the
-// registry before it is written; it counts as applied only when the module itself reports its digest.
+// Plane 3 on a homeserver: policy.json where the border module reads it, and the module's status resource. Invariants:
+// the policy is checked against the registry before it is written; it counts as applied only when the module itself
+// reports its digest; an answer that is not in the documented form (docs/reference/border.md) is an error.
 import { resolve } from "node:path";
+import * as z from "zod";
 import type { Clock } from "../../../domain/clock.ts";
+import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { counted } from "../../../domain/printable.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { lookUntil } from "../../../runtime/concurrency.ts";
+import { readSecret } from "../../../runtime/secrets.ts";
 import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
+import { readResource, resourceUrl } from "../../homeserver/api.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import {
   assertAdmits,
@@ -18,7 +23,6 @@ import {
   renderedFile,
 } from "../plane.ts";
 import { BORDER_POLICY } from "./render.ts";
-import { type BorderStatus, borderStatus } from "./status.ts";
 
 // The module reads its file at every request, so a second request is needed only when it is stuck.
 const IN_FORCE = { withinMs: 5_000, everyMs: 50 };
@@ -43,27 +47,25 @@ export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRunt
   }
 
   return {
-    name: "border",
-
-    async apply(desired, progress) {
+    async apply(desired, note) {
       const { text, value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
       assertAdmits(desired.registry, "border", BORDER_POLICY, policy.allowed_servers);
       const changed = applyFile(target, text, PUBLIC);
       const status = await whenInForce(policyDigest(policy));
       if (status === undefined) return outcomeOf([{ changed, deferred: "homeserver_unavailable" }]);
-      progress.note(`policy ${status.policy_digest} is in force for ${counted(status.servers, "server")}`);
-      if (status.alarm !== null) progress.note(`the border module raises an alarm: ${status.alarm}`);
+      note(`policy ${status.policy_digest} is in force for ${counted(status.servers, "server")}`);
+      if (status.alarm !== null) note(`the border module raises an alarm: ${status.alarm}`);
       return { state: "in_force", changed };
     },
 
     async drift(desired) {
       const { text, value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
       const drift = fileDrift(target, text);
-      if (drift !== undefined) return [{ plane: "border", ...drift }];
+      if (drift !== undefined) return [drift];
       const status = await module.status();
       return isInForce(status, policyDigest(policy))
         ? []
-        : [{ plane: "border", subject: "policy", kind: "not_in_force", found: status.policy_digest }];
+        : [{ subject: "policy", kind: "not_in_force", found: status.policy_digest }];
     },
 
     async probe(desired, { partner }) {
@@ -108,4 +110,73 @@ export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRunt
 
 function isInForce(status: BorderStatus, digest: string): boolean {
   return status.policy_digest === digest && status.state === "in_force";
+}
+
+const Status = z.object({
+  /** Of the policy in force, or that denies all; null when no file could be read. */
+  policy_digest: Sha256Digest.nullable(),
+  loaded_at: z.iso.datetime(),
+  /** When the homeserver's process loaded the module: another one means that it has been restarted. */
+  started_at: z.iso.datetime(),
+  state: z.enum(["in_force", "last_valid", "deny_all"]),
+  alarm: z.string().nullable(),
+  servers: z.int().min(0),
+  invite_rule: z.literal("deny_all").nullable(),
+  counts: z.object({ server_not_allowed: z.int().min(0), invite_rule_denied: z.int().min(0) }),
+});
+export type BorderStatus = z.output<typeof Status>;
+
+const Enforcement = z.object({
+  allowed: z.boolean(),
+  cached: z.boolean(),
+  state_event_id: z.string().nullable(),
+  enforces_state: z.boolean(),
+});
+export type AclEnforcement = z.output<typeof Enforcement>;
+
+const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
+
+const Differences = z.object({ differing: z.array(z.string()) });
+
+const Refreshed = z.object({ refreshed: z.literal(true) });
+
+const PREFIX = "/_synapse/client/drawbridge/v1";
+
+const TOKEN_HINT = "Put the token of the homeserver's status_token_file where border.statusToken says.";
+const ABOUT = {
+  what: "the border module's status resource",
+  down: "Start the homeserver, and see that its status_token_file holds a token.",
+  hints: {
+    401: TOKEN_HINT,
+    403: TOKEN_HINT,
+    404: "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).",
+    other: "Install the border module of this version of Drawbridge.",
+  },
+} as const;
+
+/** @throws DrawbridgeError, from each request: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
+export function borderStatus(config: Pick<FederationConfig, "border" | "directory" | "homeserver">) {
+  const ask = async <Schema extends z.ZodType>(
+    schema: Schema,
+    resource: string,
+    body?: Readonly<Record<string, unknown>>,
+  ): Promise<z.output<Schema>> => {
+    // Read anew for each request, so that it can be rotated.
+    const token = readSecret(config.border.statusToken, config.directory);
+    const url = resourceUrl(config.homeserver.url, `${PREFIX}${resource}`);
+    return readResource(schema, url, { token, body }, ABOUT);
+  };
+  return {
+    status: () => ask(Status, "/border"),
+    /** What the homeserver enforces of a room's ACL for a server, its port without a part in it. */
+    enforcement: (room: string, server: string) =>
+      ask(Enforcement, `/enforcement?${new URLSearchParams({ room_id: room, server })}`),
+    /** Rooms whose ACL in force differs from their state, for one of these servers or any; at most 1,000 of each. */
+    differing: async (rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]> =>
+      (await ask(Differences, "/enforcement/differing", { rooms, servers })).differing,
+    refresh: async (room: string): Promise<void> => {
+      await ask(Refreshed, "/enforcement/refresh", { room_id: room });
+    },
+    check: (server: string) => ask(Check, `/check?${new URLSearchParams({ server })}`),
+  };
 }

@@ -28,7 +28,9 @@ import {
 } from "../plane.ts";
 import { CARD_AGENTS, CARD_PUBLICATION } from "./render.ts";
 
-export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
+type CardConfig = Pick<FederationConfig, "card" | "directory" | "gateway">;
+
+export function cardRuntime(config: CardConfig, clock: Clock): PlaneRuntime {
   const { gateway, card, directory } = config;
   const files = [
     ...(gateway ? [gatewayFile("publication", CARD_PUBLICATION, gateway, directory, clock)] : []),
@@ -36,41 +38,34 @@ export function cardRuntime(config: FederationConfig, clock: Clock): PlaneRuntim
   ];
   if (files.length === 0) return unmanagedPlane("card");
   return {
-    name: "card",
-
-    async apply(desired, progress) {
+    async apply(desired, note) {
       const texts = files.map((file) => ({ file, text: renderedText(desired, file.path) }));
       // All files are written first: each program loads its own while the other is waited for.
       return outcomeOf(
-        await mapConcurrent(texts, texts.length, ({ file, text }) => applyProgramFile(file, text, progress)),
+        await mapConcurrent(texts, texts.length, ({ file, text }) => applyProgramFile(file, text, note)),
       );
     },
 
-    drift: (desired) => programDrift("card", files, desired),
-    probe: (desired, partner) => cardEvidence({ config, desired, partner, clock }),
+    drift: (desired) => programDrift(files, desired),
+
+    async probe(desired, partner) {
+      const one = probing(config, desired, partner, clock);
+      return [...(await ourCards(one)), ...(await theirCards(one)), ...(await whoMayAsk(one))];
+    },
   };
 }
 
 const TIMEOUT_MS = 5_000;
 const AUDITED = { withinMs: 3_000, everyMs: 100 };
 
-interface ProbeOptions {
-  readonly config: Pick<FederationConfig, "card" | "directory" | "gateway">;
-  readonly desired: DesiredPlane;
-  readonly partner: PartnerEntry;
-  readonly clock: Clock;
-}
-
 type Find = Parameters<typeof observeInside>[2];
-type Observe = (probe: string, layer: string, subject: string, find: Find) => Promise<EvidenceItem>;
-type Probing = ProbeOptions & { readonly observe: Observe };
+type Probing = ReturnType<typeof probing>;
 
-export async function cardEvidence(options: ProbeOptions): Promise<readonly EvidenceItem[]> {
-  const partner = options.partner.partner.serverName;
-  const observe: Observe = (probe, layer, subject, find) =>
-    observeInside(options.clock, { plane: "card", partner, probe, layer, subject }, find);
-  const probing = { ...options, observe };
-  return [...(await ourCards(probing)), ...(await theirCards(probing)), ...(await whoMayAsk(probing))];
+function probing(config: CardConfig, desired: DesiredPlane, entry: PartnerEntry, clock: Clock) {
+  const partner = entry.partner.serverName;
+  const observe = (probe: string, layer: string, subject: string, find: Find) =>
+    observeInside(clock, { plane: "card", partner, probe, layer, subject }, find);
+  return { config, desired, partner: entry, clock, observe };
 }
 
 /** Each agent of ours that the partner could invoke. A card that stays public for others says so. */

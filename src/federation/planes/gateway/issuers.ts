@@ -44,7 +44,7 @@ export interface IssuerAdapter {
   /** The issuer's clients by ID, and whether each can have a token. @throws DrawbridgeError `issuer_unavailable` */
   read(): Promise<ReadonlyMap<string, { readonly enabled: boolean }>>;
   /** Kinds: `missing`, `extra`, `enabled` (against the registry), `disabled`, `edited`. @throws as `read` does */
-  drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]>;
+  drift(intent: IssuerIntent): Promise<readonly Drift[]>;
 }
 
 /** The one-machine issuer, which reads clients.yaml at each token request, so that a whole file is in force at once. */
@@ -162,7 +162,7 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
     client: IssuedClient,
     found: KeycloakClient | undefined,
     intent: IssuerIntent,
-  ): Omit<Drift, "plane"> | undefined {
+  ): Drift | undefined {
     const subject = client.clientId;
     if (!client.enabled) {
       // Closed: nobody has a token by it, so what else it is does not count.
@@ -176,7 +176,7 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
     return { subject, kind: found.enabled ? "edited" : "disabled", found: clientDigest(found, hasSecret) };
   }
 
-  async function drift(intent: IssuerIntent): Promise<readonly Omit<Drift, "plane">[]> {
+  async function drift(intent: IssuerIntent): Promise<readonly Drift[]> {
     const found = await list();
     const declared = intent.clients.flatMap(
       (client) => driftOf(client, found.get(client.clientId), intent) ?? [],

@@ -19,11 +19,11 @@ import {
 } from "../file-target.ts";
 import {
   type DesiredPlane,
+  type Note,
   type OperatorFinding,
   observeInside,
   outcomeOf,
   type PartOutcome,
-  type PlaneProgress,
   type PlaneRuntime,
   renderedFile,
   renderedText,
@@ -42,13 +42,11 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
       : declaredClientsAdapter(gateway.issuer, config.directory);
   const file = gatewayFile("invocation", GATEWAY_INVOCATION, gateway, config.directory, clock);
 
-  async function applyIssuer(intent: IssuerIntent, progress: PlaneProgress): Promise<PartOutcome> {
+  async function applyIssuer(intent: IssuerIntent, note: Note): Promise<PartOutcome> {
     try {
       const { changed, failures } = await issuer.apply(intent);
       const partnerOf = new Map(intent.clients.map(({ clientId, partner }) => [clientId, partner]));
-      progress.note(
-        `the issuer declares ${intent.clients.length} clients, ${failures.size} not as they should be`,
-      );
+      note(`the issuer declares ${intent.clients.length} clients, ${failures.size} not as they should be`);
       return {
         changed,
         outOfReach: [...failures].map(([clientId, reason]) => ({
@@ -60,7 +58,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
       };
     } catch (error) {
       if (!(error instanceof DrawbridgeError && error.code === "issuer_unavailable")) throw error;
-      progress.note(error.message);
+      note(error.message);
       return { changed: false, deferred: error.code };
     }
   }
@@ -93,21 +91,16 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   }
 
   return {
-    name: "gateway",
-
-    async apply(desired, progress) {
+    async apply(desired, note) {
       const { invocation, intent } = desiredOf(desired);
-      const halves = [
-        () => applyProgramFile(file, invocation, progress),
-        () => applyIssuer(intent, progress),
-      ];
+      const halves = [() => applyProgramFile(file, invocation, note), () => applyIssuer(intent, note)];
       if (!closesAnybody(standingText(file.target), invocation)) halves.reverse();
       return outcomeOf(await eachToItsEnd(halves));
     },
 
     async drift(desired) {
       const { intent } = desiredOf(desired);
-      return programDrift("gateway", [file], desired, () => issuer.drift(intent));
+      return programDrift([file], desired, () => issuer.drift(intent));
     },
 
     async probe(desired, { partner }, covering = []) {

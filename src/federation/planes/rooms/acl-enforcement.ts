@@ -127,10 +127,8 @@ interface Proof {
   resending: Promise<void> | undefined;
 }
 
-/**
- * Requests a few at a time, and waits when none is shown, so that a server that is behind is not kept busy. Half are missing
- * the longest, because a server takes events in about the order of their making; the others are taken in turn.
- */
+// Requests a few at a time, and waits when none is shown, so that a server that is behind is not kept busy. Half are missing
+// the longest, because a server takes events in about the order of their making; the others are taken in turn.
 async function awaitServer(
   session: RoomsSession,
   server: ServerName,

@@ -98,7 +98,7 @@ function isBlockedFor(session: RoomsSession, partner: string, { room, gone, remo
 export async function markRemoved(session: RoomsSession): Promise<void> {
   for (const { serverName, mode } of session.intent.closing) {
     if (mode !== "removed") continue;
-    const journal = journalOf(session, serverName as ServerName);
+    const journal = journalOf(session, serverName);
     const unmarked = journal.rooms.filter(({ removed }) => removed === undefined);
     await journal.append(...unmarked.map(({ room }) => ({ act: "removed", room }) as const));
   }

@@ -1,7 +1,7 @@
 // Ends a room for us: replaces it by a room of ours, or retires it. Invariants: a new room has its ACL before anybody
 // is in it and admits invited users only; the old room is left only when everybody whom we can move has been moved;
 // each step is in the journal, so that a second run never makes a second new room.
-import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
 import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./render.ts";
@@ -45,17 +45,16 @@ const ADMINISTRATOR = 100;
 /** Replaces a room, or leaves it when nobody of ours is in it. */
 export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
   const { session, state, concerned } = ending;
-  const partners = concerned.map(({ serverName }) => serverName as ServerName);
   const purge = concerned.some(({ mode }) => mode === "removed");
-  const known = partners
-    .map((partner) => recordOf(session, partner, state.roomId))
+  const known = concerned
+    .map(({ serverName }) => recordOf(session, serverName, state.roomId))
     .find((one) => one?.replace);
-  const note = (entry: JournalEntry) => announce(session, partners, () => entry);
+  const note = (entry: JournalEntry) => announce(session, concerned, () => entry);
   const failed = (obstacle: RoomReason): EndedRoom => ({ obstacle, replacement: known?.replacement?.to });
   try {
     const creator = known?.replace === undefined ? await whoReplaces(ending) : known.replace.creator;
     if (known?.replace === undefined) {
-      await announce(session, partners, (partner) => {
+      await announce(session, concerned, (partner) => {
         const users = presentOf(state, partner).map((user) => ({ user, before: presenceOf(state, user) }));
         return { act: "replace", room: state.roomId, creator, users };
       });
@@ -83,11 +82,10 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
 
 /** Has every user of ours leave a room, and blocks it. Its history stays in the database. */
 export async function retireRoom({ session, state, concerned }: EndingRoom): Promise<EndedRoom> {
-  const partners = concerned.map(({ serverName }) => serverName as ServerName);
   const room = state.roomId;
   if (!(await takeAway(session, room, false))) return { obstacle: "not_deleted", replacement: undefined };
   const nobody = { purged: false, moved: 0, invited: 0 };
-  await announce(session, partners, () => ({ act: "gone", room, how: "retired", ...nobody }));
+  await announce(session, concerned, () => ({ act: "gone", room, how: "retired", ...nobody }));
   return { replacement: undefined };
 }
 

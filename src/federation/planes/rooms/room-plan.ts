@@ -2,7 +2,7 @@
 // Invariants: the order is invite level, bans, ACL, read-only, because a member who was never banned goes on
 // receiving; nothing is planned that the acting user has no power for, or that holds already; an ACL that denies a
 // server whose users stay is never planned.
-import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import {
   aclNames,
   deniedByEnforcement,
@@ -34,31 +34,16 @@ import { type RoomsSession, recordOf } from "./session.ts";
 
 export type RoomStep =
   | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
-  | { readonly kind: "ban"; readonly partner: ServerName; readonly user: UserId }
+  | { readonly kind: "ban"; readonly partner: string; readonly user: UserId }
   | { readonly kind: "set_acl"; readonly content: ServerAcl }
   | { readonly kind: "read_only"; readonly level: number; readonly content: PowerContent };
 
 export interface Obstacle {
-  readonly partner: ServerName;
+  readonly partner: string;
   readonly reason: RoomReason;
 }
 
-export interface RoomPlan {
-  readonly actor: UserId | undefined;
-  readonly steps: readonly RoomStep[];
-  readonly obstacles: readonly Obstacle[];
-  /** Closing partners that are present, or that this plane has banned from the room. */
-  readonly concerned: readonly ClosingPartner[];
-}
-
-export interface SettledRoom {
-  readonly room: RoomId;
-  readonly state: RoomState;
-  readonly plan: RoomPlan;
-  readonly obstacles: readonly Obstacle[];
-  readonly changed: boolean;
-  readonly aclChanged: boolean;
-}
+export type RoomPlan = ReturnType<typeof planRoom>;
 
 type PlanContext = Pick<RoomsSession, "intent" | "operatorId" | "journals" | "clock"> & {
   readonly tokens: Pick<RoomsSession["tokens"], "unusable">;
@@ -73,7 +58,8 @@ export function isOurs(room: RoomState, own: string): boolean {
   return room.creator !== undefined && serverOf(room.creator) === own;
 }
 
-export function planRoom(session: PlanContext, room: RoomState): RoomPlan {
+/** `concerned`: closing partners that are present, or that this plane has banned from the room. */
+export function planRoom(session: PlanContext, room: RoomState) {
   const { intent } = session;
   const present = new Map(intent.closing.map((one) => [one.serverName, presentOf(room, one.serverName)]));
   const concerned = intent.closing.filter(({ serverName }) => {
@@ -84,8 +70,9 @@ export function planRoom(session: PlanContext, room: RoomState): RoomPlan {
   const { actor, reason: absence } = chooseActor(room, session);
   const steps: RoomStep[] = [];
   const obstacles: Obstacle[] = [];
+  const plan = { actor, steps, obstacles, concerned };
   const block = (partner: string, reason: RoomReason) => {
-    obstacles.push({ partner: partner as ServerName, reason });
+    obstacles.push({ partner, reason });
   };
 
   if (room.unreadable.length > 0) {
@@ -94,7 +81,7 @@ export function planRoom(session: PlanContext, room: RoomState): RoomPlan {
   if (actor === undefined) {
     const isOpen = (server: string) => (present.get(server)?.length ?? 0) > 0 || !isDenied(room, server);
     for (const { serverName } of concerned) if (isOpen(serverName)) block(serverName, absence ?? "left");
-    return { actor, steps, obstacles, concerned };
+    return plan;
   }
 
   if (concerned.length > 0) {
@@ -106,26 +93,26 @@ export function planRoom(session: PlanContext, room: RoomState): RoomPlan {
     const there = new Set(present.get(serverName));
     for (const user of [...there, ...formerOf(room, serverName, intent.own)]) {
       if (mayBan(room.power, actor, user)) {
-        steps.push({ kind: "ban", partner: serverName as ServerName, user });
+        steps.push({ kind: "ban", partner: serverName, user });
       } else if (there.has(user)) kept.add(whyNotBanned(room, actor, user));
     }
     for (const reason of kept) block(serverName, reason);
   }
-  if (steps.some(({ kind }) => kind === "ban")) return { actor, steps, obstacles, concerned };
+  if (steps.some(({ kind }) => kind === "ban")) return plan;
 
   const content = planAcl(room, actor, session, concerned, block);
   if (content !== undefined) steps.push({ kind: "set_acl", content });
 
   const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
   const step = ending.length === 0 ? undefined : makeReadOnly(room, actor);
-  if (step === undefined) return { actor, steps, obstacles, concerned };
+  if (step === undefined) return plan;
   if (!maySend(room.power, actor, "m.room.power_levels")) {
     for (const { serverName } of ending) block(serverName, "not_read_only");
   } else if (steps.every(({ kind }) => kind !== "raise_invite")) {
     // Both write the power levels, so that one of them waits until the room was read again.
     steps.push(step);
   }
-  return { actor, steps, obstacles, concerned };
+  return plan;
 }
 
 export function isClosing(closing: readonly ClosingPartner[], server: string): boolean {
@@ -242,11 +229,7 @@ function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {
   return raised === undefined ? undefined : { kind: "read_only", level, content: raised };
 }
 
-/**
- * Servers that joined a room after its ACL was set, and so may not enforce it: Synapse caches at an invitation that the
- * room has no ACL, until the next ACL event. A time in the future is ignored, so that a server whose clock is ahead is not
- * sent the ACL again and again. @param now Unix time in milliseconds
- */
+/** Servers that joined after the ACL was set, and may not enforce it: Synapse caches at an invitation that there is none. */
 export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, now: number): ServerName[] {
   const setAt = room.acl?.at;
   if (setAt === undefined || closing.length === 0) return [];
@@ -254,28 +237,10 @@ export function joinedAfterAcl(room: RoomState, { own, closing }: RoomsIntent, n
   for (const [user, { membership, at }] of room.members) {
     const server = serverOf(user);
     if (membership !== "join" || server === own || isClosing(closing, server)) continue;
-    // A user of it who was there before had every ACL since sent to that server.
+    // A user of it who was there before had every ACL since sent to that server. A time in the future is ignored, so that
+    // a server whose clock is ahead is not sent the ACL again and again.
     const joinedLater = at !== undefined && at > setAt && at <= now;
     isLate.set(server, joinedLater && isLate.get(server) !== false);
   }
   return [...isLate].flatMap(([server, late]) => (late ? [server] : [])).sort();
-}
-
-const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
-  "no_power",
-  "partner_holds_power",
-  "partner_created",
-  "left",
-]);
-
-/** What happens to a room at the end of a pass, by the entries of the partners that it concerns. */
-export function endOf({ plan: { concerned }, obstacles }: SettledRoom): "replace" | "retire" | undefined {
-  const blocked = concerned.filter(({ serverName }) =>
-    obstacles.some(({ partner, reason }) => partner === serverName && UNCLOSABLE.has(reason)),
-  );
-  if (blocked.some(({ unclosable }) => unclosable === "replace")) return "replace";
-  if (blocked.length > 0) return undefined;
-  const wants = (after: ClosingPartner["after"]) => concerned.some((partner) => partner.after === after);
-  if (wants("replace")) return "replace";
-  return wants("retire") && obstacles.length === 0 ? "retire" : undefined;
 }

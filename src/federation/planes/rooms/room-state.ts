@@ -8,12 +8,8 @@ import type { FoundAcl } from "./acl.ts";
 /** The content of m.room.power_levels; a level that is no number counts as its default, as homeservers count it. */
 export type PowerContent = Readonly<Record<string, unknown>>;
 
-export interface Power {
-  readonly content: PowerContent | undefined;
-  readonly creator: UserId | undefined;
-  /** Creators whom no level binds: room version 12 and later. */
-  readonly privileged: ReadonlySet<string>;
-}
+export type RoomState = Readonly<ReturnType<typeof readRoomState>>;
+type Power = RoomState["power"];
 
 export function levelOf(power: Power, user: string): number {
   if (power.privileged.has(user)) return Number.POSITIVE_INFINITY;
@@ -81,51 +77,31 @@ export interface Member {
   readonly at?: number | undefined;
 }
 
-export interface RoomState {
-  readonly roomId: RoomId;
-  readonly version: string;
-  readonly creator: UserId | undefined;
-  /** False when the room was made for its own homeserver alone. */
-  readonly federates: boolean;
-  readonly members: ReadonlyMap<UserId, Member>;
-  /** State keys of memberships that name no server, or hold no membership: anybody's, for all that is known. */
-  readonly unreadable: readonly string[];
-  readonly power: Power;
-  readonly acl:
-    | { readonly content: FoundAcl; readonly eventId: EventId; readonly at?: number | undefined }
-    | undefined;
-  readonly joinRule: string;
-  /** State that a replacement takes over, by type; state key empty. */
-  readonly single: ReadonlyMap<string, Readonly<Record<string, unknown>>>;
-  readonly predecessor: string | undefined;
-}
-
 const MEMBERSHIPS: ReadonlySet<unknown> = new Set(["join", "invite", "knock", "leave", "ban"]);
 
-export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): RoomState {
+export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
+  /** State that a replacement takes over, by type; state key empty. */
   const single = new Map<string, Readonly<Record<string, unknown>>>();
   const members = new Map<UserId, Member>();
+  /** State keys of memberships that name no server, or hold no membership: anybody's, for all that is known. */
   const unreadable: string[] = [];
   let creator: UserId | undefined;
-  let aclEvent: StateEvent | undefined;
+  let acl: (Pick<Member, "eventId" | "at"> & { readonly content: FoundAcl }) | undefined;
   for (const event of events) {
+    const { event_id, origin_server_ts: at, content } = event;
+    const eventId = event_id as EventId;
     if (event.type === "m.room.member") {
       const user = reportedUser(event.state_key);
-      const membership = event.content["membership"];
+      const membership = content["membership"];
       if (user === undefined || !MEMBERSHIPS.has(membership)) {
         unreadable.push(event.state_key);
         continue;
       }
-      members.set(user, {
-        membership: membership as Membership,
-        sender: event.sender,
-        eventId: event.event_id as EventId,
-        at: event.origin_server_ts,
-      });
+      members.set(user, { membership: membership as Membership, sender: event.sender, eventId, at });
     } else if (event.state_key === "") {
-      single.set(event.type, event.content);
+      single.set(event.type, content);
       if (event.type === "m.room.create") creator = reportedUser(event.sender);
-      if (event.type === "m.room.server_acl") aclEvent = event;
+      if (event.type === "m.room.server_acl") acl = { content, eventId, at };
     }
   }
   const create = single.get("m.room.create") ?? {};
@@ -139,19 +115,17 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]): Ro
     roomId,
     version,
     creator,
+    /** False when the room was made for its own homeserver alone. */
     federates: create["m.federate"] !== false,
     members,
     unreadable,
     power: {
       content: single.get("m.room.power_levels") as PowerContent | undefined,
       creator,
+      /** Creators whom no level binds: room version 12 and later. */
       privileged: new Set(isPrivileged ? [creator, ...additional].filter((user) => user !== undefined) : []),
     },
-    acl: aclEvent && {
-      content: aclEvent.content,
-      eventId: aclEvent.event_id as EventId,
-      at: aclEvent.origin_server_ts,
-    },
+    acl,
     joinRule: typeof joinRule === "string" ? joinRule : "invite",
     single,
     predecessor: typeof predecessor?.room_id === "string" ? predecessor.room_id : undefined,

@@ -14,7 +14,7 @@ import type { FederationConfig } from "../../config.ts";
 import { type Drift, outcomeOf, type PlaneRuntime } from "../plane.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { hasEvent, mustBeProven, retainedServers, staleAtHome } from "./acl-enforcement.ts";
-import { closeRooms } from "./close-all-rooms.ts";
+import { closeRooms } from "./close-rooms.ts";
 import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
 import { isOurs, planRoom, type RoomStep } from "./room-plan.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
@@ -24,21 +24,15 @@ export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRunti
   const quiet = { clock, note: () => undefined, writes: false } as const;
   const cursor: DriftCursor = {};
   return {
-    name: "rooms",
-    apply: (desired, progress) =>
-      withSession(
-        config,
-        desired,
-        { clock, note: (text) => progress.note(text), writes: true },
-        async (session) => {
-          const closed = await closeRooms(session);
-          await markRemoved(session);
-          const closing = new Set<string>(session.intent.closing.map(({ serverName }) => serverName));
-          const reopening = [...session.journals.keys()].filter((server) => !closing.has(server));
-          const reopened = await reopenRooms(session, reopening as ServerName[]);
-          return outcomeOf([closed, reopened]);
-        },
-      ),
+    apply: (desired, note) =>
+      withSession(config, desired, { clock, note, writes: true }, async (session) => {
+        const closed = await closeRooms(session);
+        await markRemoved(session);
+        const closing = new Set<string>(session.intent.closing.map(({ serverName }) => serverName));
+        const reopening = [...session.journals.keys()].filter((server) => !closing.has(server));
+        const reopened = await reopenRooms(session, reopening as ServerName[]);
+        return outcomeOf([closed, reopened]);
+      }),
     drift: (desired) => withSession(config, desired, quiet, (session) => roomsDrift(session, cursor)),
     probe: (desired, { partner }, covering) =>
       withSession(config, desired, quiet, (session) =>
@@ -69,7 +63,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
   const sorted = [...(await listRooms(session, partners))].sort();
   const stale = (await staleAtHome(session, sorted)).map(
-    (room): Drift => ({ plane: "rooms", subject: visibleId(room), kind: "enforcement", found: null }),
+    (room): Drift => ({ subject: visibleId(room), kind: "enforcement", found: null }),
   );
   const intent = JSON.stringify(session.intent);
   const after = cursor.intent === intent ? cursor.after : undefined;
@@ -85,7 +79,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
     const steps = new Map(planRoom(session, state).steps.map((step) => [step.kind, step]));
     const subject = visibleId(room);
     return [...steps.values()].map(
-      ({ kind }): Drift => ({ plane: "rooms", subject, kind: KINDS[kind], found: digestOf(state, kind) }),
+      ({ kind }): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }),
     );
   });
   return [...stale, ...found.flat()];

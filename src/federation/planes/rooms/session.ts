@@ -3,17 +3,23 @@
 import { join, resolve } from "node:path";
 import type { Clock } from "../../../domain/clock.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
-import { SignedRequests } from "../../homeserver/signed-request.ts";
+import { type SignedRequests, signedRequests } from "../../homeserver/signed-request.ts";
 import { type LentTokens, lentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
-import { type BorderStatusClient, borderStatus } from "../border/status.ts";
-import { type DesiredPlane, renderedFile } from "../plane.ts";
-import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
+import { borderStatus } from "../border/runtime.ts";
+import { type DesiredPlane, type Note, renderedFile } from "../plane.ts";
+import { type ClosingPartner, ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { type RoomState, readRoomState } from "./room-state.ts";
-import { Journal, type JournalEntry, journaledPartners, type RoomRecord } from "./undo-journal.ts";
+import {
+  type Journal,
+  type JournalEntry,
+  journaledPartners,
+  journalIn,
+  type RoomRecord,
+} from "./undo-journal.ts";
 
 export interface RoomsSession {
   readonly intent: RoomsIntent;
@@ -23,10 +29,10 @@ export interface RoomsSession {
   readonly tokens: LentTokens;
   /** The journal of each partner that is closing, or was; a drift check or a probe only reads them. */
   readonly journals: ReadonlyMap<string, Journal>;
-  readonly home: Pick<BorderStatusClient, "differing" | "enforcement" | "refresh">;
+  readonly home: Pick<ReturnType<typeof borderStatus>, "differing" | "enforcement" | "refresh">;
   readonly signed: SignedRequests;
   readonly clock: Clock;
-  readonly note: (text: string) => void;
+  readonly note: Note;
 }
 
 export const ROOMS_AT_ONCE = 8;
@@ -44,7 +50,7 @@ export function otherRecords({ journals }: RoomsSession, partner: string, room: 
   return [...journals].flatMap(([other, journal]) => (other === partner ? [] : (journal.room(room) ?? [])));
 }
 
-export function journalOf(session: RoomsSession, partner: ServerName): Journal {
+export function journalOf(session: RoomsSession, partner: string): Journal {
   const journal = session.journals.get(partner);
   if (journal === undefined) throw new DrawbridgeError("internal", `there is no journal of ${partner}`);
   return journal;
@@ -52,10 +58,12 @@ export function journalOf(session: RoomsSession, partner: ServerName): Journal {
 
 export async function announce(
   session: RoomsSession,
-  partners: readonly ServerName[],
-  entry: (partner: ServerName) => JournalEntry,
+  partners: readonly ClosingPartner[],
+  entry: (partner: string) => JournalEntry,
 ): Promise<void> {
-  await Promise.all(partners.map((partner) => journalOf(session, partner).append(entry(partner))));
+  await Promise.all(
+    partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName))),
+  );
 }
 
 /** Whether the homeserver refused one step: the room is then reported, and the others go on. */
@@ -72,33 +80,27 @@ export async function withSession<T>(
 ): Promise<T> {
   const { value: intent } = renderedFile(desired, ROOMS_INTENT, RoomsIntent);
   const { homeserver } = config;
-  const inside = (path: string) => resolve(config.directory, path);
-  const folder = join(inside(config.state), "rooms");
+  const hint = "Correct homeserver.signingKeyFile and homeserver.federationCaFile.";
+  const read = (path: string) => readInput(resolve(config.directory, path), hint).toString("utf8");
+  const folder = join(resolve(config.directory, config.state), "rooms");
   const token = readSecret(homeserver.operatorToken, config.directory);
   const operator = new SynapseAdminApi(homeserver.url, token, clock);
-  const signed = new SignedRequests({
+  const signed = signedRequests({
     name: intent.own as ServerName,
-    signingKey: readPath(inside(homeserver.signingKeyFile)),
+    signingKey: read(homeserver.signingKeyFile),
     proxyUrl: homeserver.federationProxy,
-    ca: homeserver.federationCaFile === undefined ? undefined : readPath(inside(homeserver.federationCaFile)),
+    ca: homeserver.federationCaFile && read(homeserver.federationCaFile),
   });
   const journals = new Map<string, Journal>();
   let tokens: LentTokens | undefined;
   try {
-    const operatorId = await operator.whoami();
-    if (serverOf(operatorId) !== intent.own) {
-      throw new DrawbridgeError(
-        "config_invalid",
-        `the registry is of ${intent.own}, and the operator's token of ${serverOf(operatorId)}`,
-        { hint: "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName." },
-      );
-    }
+    const operatorId = await operator.operatorOf(intent.own);
     tokens = lentTokens(operator, operatorId, clock);
     const partners = new Set<ServerName>([
       ...intent.closing.map(({ serverName }) => serverName as ServerName),
       ...(await journaledPartners(folder)),
     ]);
-    for (const one of partners) journals.set(one, new Journal(folder, one));
+    for (const one of partners) journals.set(one, journalIn(folder, one));
     const home = borderStatus(config);
     return await work({ intent, operator, operatorId, tokens, journals, home, signed, clock, note });
   } finally {
@@ -107,11 +109,6 @@ export async function withSession<T>(
     await signed.close();
     await operator.close();
   }
-}
-
-function readPath(path: string): string {
-  const hint = "Correct homeserver.signingKeyFile and homeserver.federationCaFile.";
-  return readInput(path, hint).toString("utf8");
 }
 
 /** Rooms that the homeserver lists, which lags behind, and those in which the partners' servers were sent an event. */

@@ -134,61 +134,56 @@ export async function journaledPartners(folder: string): Promise<readonly Server
     .sort();
 }
 
-export class Journal {
-  readonly #folder: string;
-  readonly #path: string;
-  /** Its whole lines as they were read; a last line that was cut off is not among them. */
-  readonly #read: string;
-  readonly #rooms: Map<RoomId, RoomRecord>;
-  #file: FileHandle | undefined;
+export type Journal = ReturnType<typeof journalIn>;
+
+/** The journal of one partner. @throws DrawbridgeError `state_unreadable` when a whole line is not a journal's */
+export function journalIn(folder: string, server: ServerName) {
+  const path = join(folder, `${encodeURIComponent(server)}${SUFFIX}`);
+  const text = readIfPresent(path) ?? "";
+  /** Its whole lines; a last line that was cut off is not among them. */
+  const read = text.slice(0, text.lastIndexOf("\n") + 1);
+  const records = replay(read, path);
+  let file: FileHandle | undefined;
+
+  async function opened(): Promise<FileHandle> {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    // A line that follows one that was cut off would be unreadable.
+    if ((readIfPresent(path) ?? "") !== read) writeWhole(path, read, PRIVATE);
+    const handle = await open(path, "a", PRIVATE);
+    flushFolder(folder);
+    return handle;
+  }
+
   /** Many callers share one flush. */
-  readonly #lines = new Batches(async (lines: readonly string[]) => {
-    this.#file ??= await this.#open();
-    await this.#file.write(lines.join(""));
-    await this.#file.datasync();
+  const batches = new Batches(async (lines: readonly string[]) => {
+    file ??= await opened();
+    await file.write(lines.join(""));
+    await file.datasync();
     return lines;
   });
 
-  /** @throws DrawbridgeError `state_unreadable` when a whole line is not a journal's */
-  constructor(folder: string, server: ServerName) {
-    this.#folder = folder;
-    this.#path = join(folder, `${encodeURIComponent(server)}${SUFFIX}`);
-    const text = readIfPresent(this.#path) ?? "";
-    this.#read = text.slice(0, text.lastIndexOf("\n") + 1);
-    this.#rooms = replay(this.#read, this.#path);
-  }
+  return {
+    room: (room: RoomId) => records.get(room),
 
-  room(room: RoomId): RoomRecord | undefined {
-    return this.#rooms.get(room);
-  }
+    get rooms(): readonly RoomRecord[] {
+      return [...records.values()];
+    },
 
-  get rooms(): readonly RoomRecord[] {
-    return [...this.#rooms.values()];
-  }
+    /** Adds entries; they are on the disk when this resolves. */
+    async append(...entries: readonly JournalEntry[]): Promise<void> {
+      for (const entry of entries) take(records, entry);
+      if (entries.length > 0)
+        await batches.run(entries.map((entry) => `${JSON.stringify(entry)}\n`).join(""));
+    },
 
-  /** Adds entries; they are on the disk when this resolves. */
-  async append(...entries: readonly JournalEntry[]): Promise<void> {
-    for (const entry of entries) take(this.#rooms, entry);
-    if (entries.length > 0)
-      await this.#lines.run(entries.map((entry) => `${JSON.stringify(entry)}\n`).join(""));
-  }
-
-  /** Ends the writing, and removes the file when nothing in it is left to be taken back. */
-  async finish(): Promise<void> {
-    await this.#file?.close();
-    if (this.#rooms.size > 0 || !existsSync(this.#path)) return;
-    await rm(this.#path);
-    flushFolder(this.#folder);
-  }
-
-  async #open(): Promise<FileHandle> {
-    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-    // A line that follows one that was cut off would be unreadable.
-    if ((readIfPresent(this.#path) ?? "") !== this.#read) writeWhole(this.#path, this.#read, PRIVATE);
-    const file = await open(this.#path, "a", PRIVATE);
-    flushFolder(this.#folder);
-    return file;
-  }
+    /** Ends the writing, and removes the file when nothing in it is left to be taken back. */
+    async finish(): Promise<void> {
+      await file?.close();
+      if (records.size > 0 || !existsSync(path)) return;
+      await rm(path);
+      flushFolder(folder);
+    },
+  };
 }
 
 const SUFFIX = ".jsonl";

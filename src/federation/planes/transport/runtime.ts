@@ -16,15 +16,15 @@ import { readSecret } from "../../../runtime/secrets.ts";
 import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { readResource, resourceUrl } from "../../homeserver/api.ts";
-import { borderStatus } from "../border/status.ts";
+import { borderStatus } from "../border/runtime.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import {
   assertAdmits,
   type DesiredPlane,
+  type Note,
   observeInside,
   outcomeOf,
   type PlaneOutcome,
-  type PlaneProgress,
   type PlaneRuntime,
   renderedText,
 } from "../plane.ts";
@@ -51,7 +51,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     writeWhole(recordFile, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
   }
 
-  async function restart(include: DesiredInclude, progress: PlaneProgress): Promise<PlaneOutcome> {
+  async function restart(include: DesiredInclude, note: Note): Promise<PlaneOutcome> {
     const { maxPerHour, timeout } = config.transport.restart;
     const now = clock.now();
     // A time in the future was written by a wrong clock.
@@ -63,7 +63,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     const startedBefore = await startedAt();
     const restarts = [...recent, now];
     writeRecord({ pending: sha256Tagged(include.text), restarts });
-    progress.note("restarting the homeserver for a changed whitelist");
+    note("restarting the homeserver for a changed whitelist");
     await runRestartCommand(config);
     const wait = { withinMs: now + timeout - clock.now(), everyMs: 100 };
     if (!(await lookUntil(clock, wait, () => isBack(include, startedBefore), Boolean))) {
@@ -76,7 +76,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
       );
     }
     writeRecord({ pending: null, restarts });
-    progress.note(`the homeserver runs with ${include.whitelist.length} servers, ${clock.now() - now} ms`);
+    note(`the homeserver runs with ${include.whitelist.length} servers, ${clock.now() - now} ms`);
     return { state: "in_force", changed: true };
   }
 
@@ -92,9 +92,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
   }
 
   return {
-    name: "transport",
-
-    async apply(desired, progress) {
+    async apply(desired, note) {
       const include = desiredInclude(desired);
       assertAdmits(desired.registry, "transport", TRANSPORT_INCLUDE, include.whitelist);
       const digest = sha256Tagged(include.text);
@@ -107,18 +105,17 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
         return outcomeOf([{ changed, deferred: "homeserver_unavailable" }]);
       }
       if (!isPending && isInForce(running, include)) return { state: "in_force", changed };
-      return restart(include, progress);
+      return restart(include, note);
     },
 
     async drift(desired) {
       const include = desiredInclude(desired);
       const drift = fileDrift(target, include.text);
-      if (drift !== undefined) return [{ plane: "transport", ...drift }];
+      if (drift !== undefined) return [drift];
       const running = await runningWhitelist(config);
       if (isInForce(running, include)) return [];
       const found = running.enabled ? running.digest : null;
-      const subject = "federation_domain_whitelist";
-      return [{ plane: "transport", subject, kind: "not_in_force", found }];
+      return [{ subject: "federation_domain_whitelist", kind: "not_in_force", found }];
     },
 
     async probe(_desired, { partner }) {

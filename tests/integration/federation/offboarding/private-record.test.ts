@@ -7,7 +7,7 @@ import { describe, it, type TestContext } from "node:test";
 import { parse, stringify } from "yaml";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { valueAt } from "../../../../src/federation/offboarding/private-record/check.ts";
-import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { writeHead } from "../../../../src/federation/state/plane-records.ts";
 import { runCliHere } from "../../../support/cli-in-process.ts";
 import {
@@ -105,7 +105,7 @@ describe("private record commands", () => {
     writeFile(config, stringify({ ...settings, repository: { path: "control", ...signing } }));
     writeFile(join(directory, "allowed"), "");
     const accepted = { revision: good, at: "2026-01-02T03:04:05.000Z" };
-    const state = StateFolder.open(join(directory, "state"), systemRandom);
+    const state = openStateFolder(join(directory, "state"), systemRandom);
     writeHead(state, { version: 1, accepted, refused: null });
     // Nobody has signed it: two partners change their names.
     const registry = await repository.read(good, ["registry"]);

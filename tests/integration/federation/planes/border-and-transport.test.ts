@@ -25,7 +25,7 @@ import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 const OWN = "a.test:8448";
 const B = { serverName: "b.test:8448" };
 const D = { serverName: "d.test:8448" };
-const quiet = { note: () => undefined };
+const quiet = () => undefined;
 
 function refusedWith(code: string, what: RegExp) {
   return (error: unknown) =>

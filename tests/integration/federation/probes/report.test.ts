@@ -5,7 +5,7 @@ import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import { FederationConfigFile } from "../../../../src/federation/config.ts";
 import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { CARD_AGENTS, cardRender } from "../../../../src/federation/planes/card/render.ts";
-import { cardEvidence } from "../../../../src/federation/planes/card/runtime.ts";
+import { cardRuntime } from "../../../../src/federation/planes/card/runtime.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { judge, probeRows, probeSummary } from "../../../../src/federation/probes/report.ts";
 import { desiredState } from "../../../../src/federation/reconcile/desired-state.ts";
@@ -141,12 +141,8 @@ describe("judge and its report", () => {
         bridgeHealthUrl: `${server.url}/readyz`,
       },
     });
-    const items = await cardEvidence({
-      config: { ...config, directory: "/nonexistent" },
-      desired: { revision: desired.revision, registry: desired.registry, files },
-      partner: entry,
-      clock: new ManualClock(0),
-    });
+    const plane = cardRuntime({ ...config, directory: "/nonexistent" }, new ManualClock(0));
+    const items = await plane.probe({ revision: desired.revision, registry: desired.registry, files }, entry);
     return items.filter(({ probe }) => probe === "may_ask").map(({ verdict, reason }) => [verdict, reason]);
   }
 

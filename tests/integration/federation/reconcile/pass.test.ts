@@ -334,7 +334,7 @@ describe("reconcile pass", () => {
     await close("gateway");
     await pass();
     const { step, record } = await stepPlane({
-      ...{ context: federation, runtime: federation.planes.gateway, desired },
+      ...{ context: federation, plane: "gateway" as const, desired },
       ...{ force: true, checkDrift: false, stateOf: async () => undefined },
     });
     assert.deepEqual([step, record.applied, record.inForce], ["superseded", null, null]);
@@ -386,7 +386,7 @@ describe("reconcile pass", () => {
     // The file stands as it should, and the gateway had another one in force until it was asked.
     const { gateway } = federation.planes;
     const drift = t.mock.method(gateway, "drift", async () => [
-      { plane: "gateway" as const, subject: "invocation", kind: "not_in_force", found: null },
+      { subject: "invocation", kind: "not_in_force", found: null },
     ]);
     assert.deepEqual(await later(), [1_000, 6_000]);
     drift.mock.restore();

@@ -24,7 +24,7 @@ import {
   writeRun,
   writeStage,
 } from "../../../../src/federation/offboarding/run/run-file.ts";
-import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";
 import { NO_SCOPE } from "../../../support/removal.ts";
@@ -161,7 +161,7 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
   } as unknown as FederationConfig;
   const said: string[] = [];
   const context = { config, clock: systemClock, say: (line: string) => said.push(line) };
-  const state = StateFolder.open(join(directory, "state"), systemRandom);
+  const state = openStateFolder(join(directory, "state"), systemRandom);
   const run = writeRun(state, {
     version: 1,
     run: systemRandom.bytes(16).toString("hex"),

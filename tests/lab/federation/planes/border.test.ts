@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { after, afterEach, before, describe, it } from "node:test";
 import type { RoomId, ServerName } from "../../../../src/domain/identifiers.ts";
-import { borderStatus } from "../../../../src/federation/planes/border/status.ts";
+import { borderStatus } from "../../../../src/federation/planes/border/runtime.ts";
 import { type PolicyFile, policyDigest } from "../../../../src/rendered-files/border-policy.ts";
 import { writeWhole } from "../../../../src/runtime/write-file.ts";
 import { type FederatedUser, type Federation, startFederation, until } from "../../../support/federation.ts";

@@ -204,9 +204,12 @@ describe("card and gateway planes on a real Envoy", () => {
     const { token: ofC } = await deployment.token("org-c");
     const desired = deployment.desired("gateway", CLOSED);
     const files = new Map(desired.files).set("gateway/invocation.yaml", "version: 1\nagents: 7\n");
-    await assert.rejects(deployment.planes.gateway.apply({ ...desired, files }, { note: () => undefined }), {
-      code: "gateway_refused",
-    });
+    await assert.rejects(
+      deployment.planes.gateway.apply({ ...desired, files }, () => undefined),
+      {
+        code: "gateway_refused",
+      },
+    );
     assert.equal((await deployment.token("org-b")).status, 401);
     assert.equal(await deployment.invoke("docs-qa", ofC), 200);
   });

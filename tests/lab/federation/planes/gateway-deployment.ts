@@ -140,7 +140,7 @@ export async function gatewayDeployment(t: Pick<TestContext, "after">): Promise<
     planes,
     notes,
     desired,
-    apply: (plane, ofB) => planes[plane].apply(desired(plane, ofB), { note: (text) => notes.push(text) }),
+    apply: (plane, ofB) => planes[plane].apply(desired(plane, ofB), (text) => notes.push(text)),
     partner: ({ registry }, name) => {
       const found = registry.partners.find((entry) => entry.name === name);
       if (found === undefined) throw new Error(`no partner ${name}`);

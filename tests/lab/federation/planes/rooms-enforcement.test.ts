@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { after, before, describe, it } from "node:test";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { SignedRequests } from "../../../../src/federation/homeserver/signed-request.ts";
+import { signedRequests } from "../../../../src/federation/homeserver/signed-request.ts";
 import { aclAllow } from "../../../../src/federation/planes/rooms/acl.ts";
 import type { ClosingPartner } from "../../../../src/federation/planes/rooms/render.ts";
 import type { FederatedServer, FederatedUser } from "../../../support/federation.ts";
@@ -71,7 +71,7 @@ describe("enforcement of the rooms plane on real homeservers", () => {
     isOn: () => boolean,
   ): Promise<void> {
     const { a } = scene.servers;
-    const signed = new SignedRequests({ ...from, ca: readFileSync(from.caFile, "utf8") });
+    const signed = signedRequests({ ...from, ca: readFileSync(from.caFile, "utf8") });
     const edus = rooms.map((room_id) => ({
       edu_type: "m.typing",
       content: { room_id, user_id: `@typist:${from.name}`, typing: false },

@@ -9,7 +9,7 @@ import { systemClock } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { aclAllow } from "../../../../src/federation/planes/rooms/acl.ts";
 import type { ClosingPartner } from "../../../../src/federation/planes/rooms/render.ts";
-import { Journal } from "../../../../src/federation/planes/rooms/undo-journal.ts";
+import { journalIn } from "../../../../src/federation/planes/rooms/undo-journal.ts";
 import { type FederatedUser, until } from "../../../support/federation.ts";
 import { FEDERATION_PROCESS } from "../../../support/kills.ts";
 import { type RoomsScene, roomsDeployment, roomsScene } from "../../../support/rooms-deployment.ts";
@@ -215,7 +215,7 @@ describe("rooms plane on real homeservers", () => {
     const { alice, bob, plane, root, servers, folder, intent, closingB, sharedRoom } = scene;
     const rooms = await Promise.all(Array.from({ length: 6 }, () => sharedRoom(alice, [bob])));
     const journal = () => {
-      const records = new Journal(join(folder, "state/rooms"), servers.b.name).rooms;
+      const records = journalIn(join(folder, "state/rooms"), servers.b.name).rooms;
       return records.filter(({ room }) => rooms.includes(room));
     };
     // By what the journal says: invite levels and bans, then bans and ACLs.
@@ -256,7 +256,7 @@ describe("rooms plane on real homeservers", () => {
     // What stood there before is known still.
     assert.deepEqual(await plane.apply(intent()), IN_FORCE);
     for (const room of rooms) assert.equal(await membership(alice, room, bob), "invite");
-    const left = new Journal(join(folder, "state/rooms"), servers.b.name);
+    const left = journalIn(join(folder, "state/rooms"), servers.b.name);
     assert.deepEqual(left.rooms, []);
   });
 

@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, it } from "node:test";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
-import { SignedRequests } from "../../../../src/federation/homeserver/signed-request.ts";
+import { signedRequests } from "../../../../src/federation/homeserver/signed-request.ts";
 import { transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { ProbeFile } from "../../../../src/federation/probes/config.ts";
@@ -56,7 +56,7 @@ describe("the transport plane on a real homeserver", () => {
     const desired = (partner: DesiredPartner) => desiredPlane(transportRender, a.name, [partner]);
     const open = { serverName: b.name };
     const closed = { serverName: b.name, planes: { transport: "closed" } } as const;
-    const quiet = { note: () => undefined };
+    const quiet = () => undefined;
 
     assert.deepEqual(await plane.apply(desired(open), quiet), { state: "in_force", changed: true });
     assert.equal((await send(b, a)).status, 200);
@@ -102,7 +102,7 @@ describe("the transport plane on a real homeserver", () => {
    * answers 401, which says nothing about its whitelist (that is read before the signature): asked again.
    */
   async function send(from: FederatedServer, to: FederatedServer) {
-    const requests = new SignedRequests({
+    const requests = signedRequests({
       name: from.name,
       signingKey: from.signingKey,
       proxyUrl: from.proxyUrl,

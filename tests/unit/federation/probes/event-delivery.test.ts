@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { crossRoom } from "../../../../src/federation/probes/event-delivery.ts";
 import {
+  crossRoom,
   type Explanation,
-  ProbedRoom,
+  probedRoom,
   type RoomPeople,
 } from "../../../../src/federation/probes/probed-room.ts";
 import type { ProbeSources } from "../../../../src/federation/probes/user.ts";
@@ -54,7 +54,7 @@ async function cross(
   const { found: everybody, writes } = people(clock, partnersLeft);
   const found = change(everybody, clock);
   const options = { arrivalTimeoutMs: TIMEOUT_MS, transport };
-  const room = new ProbedRoom(ROOM, found, options, { clock } as unknown as ProbeSources);
+  const room = probedRoom(ROOM, found, options, { clock } as unknown as ProbeSources);
   let isDone = false;
   const crossing = crossRoom(room).finally(() => {
     isDone = true;

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { probeRoom } from "../../../../src/federation/probes/from-outside.ts";
-import { ProbedRoom, type RoomPeople } from "../../../../src/federation/probes/probed-room.ts";
+import { probedRoom, type RoomPeople } from "../../../../src/federation/probes/probed-room.ts";
 import type { ProbeSources } from "../../../../src/federation/probes/user.ts";
 import { ManualClock, settled } from "../../../support/manual-clock.ts";
 
@@ -48,7 +48,7 @@ function room({ leaves }: { readonly leaves: () => number }) {
 
 async function probe(people: RoomPeople) {
   const clock = new ManualClock(0);
-  const probed = new ProbedRoom(ROOM, people, { arrivalTimeoutMs: 1_000, transport: undefined }, {
+  const probed = probedRoom(ROOM, people, { arrivalTimeoutMs: 1_000, transport: undefined }, {
     clock,
   } as unknown as ProbeSources);
   let isDone = false;

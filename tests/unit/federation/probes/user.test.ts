@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
-import { Person } from "../../../../src/federation/probes/user.ts";
+import { type Person, personWith } from "../../../../src/federation/probes/user.ts";
 import { httpServer, json } from "../../../support/http-server.ts";
 
 type Answer = readonly [status: number, body: Readonly<Record<string, unknown>>];
@@ -16,7 +16,7 @@ function personAt(t: TestContext, url: string): Person {
     homeserverUrl: url,
     accessToken: { env: "PROBE_TOKEN" },
   };
-  return new Person(user as never, "/", { clock: systemClock, random: systemRandom });
+  return personWith(user as never, "/", { clock: systemClock, random: systemRandom });
 }
 
 describe("Person", () => {

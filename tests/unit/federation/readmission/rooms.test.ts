@@ -7,11 +7,11 @@ import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../../../src/federation/config.ts";
 import { freshSigningKey } from "../../../../src/federation/homeserver/signed-request.ts";
-import { Journal } from "../../../../src/federation/planes/rooms/undo-journal.ts";
+import { journalIn } from "../../../../src/federation/planes/rooms/undo-journal.ts";
 import { Progress } from "../../../../src/federation/readmission/readmission.ts";
 import { readmissionRooms } from "../../../../src/federation/readmission/rooms.ts";
 import type { DesiredState } from "../../../../src/federation/reconcile/desired-state.ts";
-import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
@@ -29,7 +29,7 @@ describe("readmissionRooms", () => {
     writeFile(join(directory, "signing.key"), freshSigningKey(systemRandom, "a"), 0o600);
     const folder = join(directory, "state", "rooms");
     mkdirSync(folder, { recursive: true });
-    const journal = new Journal(folder, PARTNER);
+    const journal = journalIn(folder, PARTNER);
     const room = "!a quay\u00e9:b.test" as RoomId;
     await journal.append({
       ...{ act: "bans", room, actor: "@root:a.test" as UserId },
@@ -45,7 +45,7 @@ describe("readmissionRooms", () => {
     const desired = {
       planes: { rooms: { files: new Map([["rooms/rooms.json", JSON.stringify(intent)]]), digest: "" } },
     } as unknown as DesiredState;
-    const state = StateFolder.open(join(directory, "state"), systemRandom);
+    const state = openStateFolder(join(directory, "state"), systemRandom);
     const reporter = { event: () => undefined, note: () => undefined };
     const rooms = readmissionRooms({ config, clock: new ManualClock(0), state, reporter });
     const touched = await rooms.observe(desired, PARTNER);

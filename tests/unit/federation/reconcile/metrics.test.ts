@@ -4,9 +4,9 @@ import { describe, it } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { unmanagedPlane } from "../../../../src/federation/planes/plane.ts";
-import { reconcilerMetrics, serveMetrics } from "../../../../src/federation/reconcile/metrics.ts";
+import { reconcilerMetrics, serveMetrics } from "../../../../src/federation/reconcile/follow-branch.ts";
 import type { Revision } from "../../../../src/federation/repository/repository.ts";
-import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import { filePlanes } from "../../../support/control-repository.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
@@ -17,7 +17,7 @@ const LEFT = { partner: "b.test", subject: "!room", reason: "stale_at_home", hin
 
 describe("the reconciler's metrics", () => {
   it("a room whose ACL stays unenforced raises its series until an attempt ends in force [PLN-2]", async (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
     const registry = reconcilerMetrics({ state, planes: filePlanes(temporaryFolder(t)).planes });
     const record = readPlane(state, "rooms");
     const applied = { ...MARK, firstAt: AT, reason: null, attempts: 0, retryAt: null };
@@ -46,7 +46,7 @@ describe("the reconciler's metrics", () => {
   });
 
   it("serveMetrics answers GET /metrics alone, and names an address that is taken", async (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
     const planes = { ...filePlanes(temporaryFolder(t)).planes, gateway: unmanagedPlane("gateway") };
     const registry = reconcilerMetrics({ state, planes });
     const server = await serveMetrics(registry, { host: "127.0.0.1", port: 0 });

@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
-import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 describe("StateFolder", () => {
   it("locked lets one of several in, the next when it has ended or failed, and others elsewhere [GIT-1]", async (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
     const seen: string[] = [];
     const inside = Promise.withResolvers<void>();
     const waiting = Promise.withResolvers<void>();

@@ -3,14 +3,14 @@ import { appendFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { StateFolder } from "../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { PartnerCache } from "../../../../src/federation/state/partner-cache.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 describe("PartnerCache", () => {
   it("keeps what was read for the next command, without what is torn, of another form or long unwanted", (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
     const file = state.file("cache", "partners.jsonl");
     const [partner] = loadRegistry(registryFiles()).partners.map((entry) => entry.partner);
     assert.ok(partner);

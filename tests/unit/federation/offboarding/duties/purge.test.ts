@@ -15,7 +15,7 @@ import {
   writeRun,
   writeStage,
 } from "../../../../../src/federation/offboarding/run/run-file.ts";
-import { StateFolder } from "../../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../../src/federation/state/folder.ts";
 import { CompletionPredicate } from "../../../../../src/records/format/statements.ts";
 import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
@@ -113,7 +113,7 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
     0o600,
   );
   const clock = new ManualClock(Date.parse(AT));
-  const state = StateFolder.open(join(directory, "state"), systemRandom);
+  const state = openStateFolder(join(directory, "state"), systemRandom);
   const run = writeRun(state, {
     ...{ version: 1, run: "0".repeat(32), kind: "full", trigger: "contract_end" },
     ...{ remover: "harbour.example", partner: PARTNER, self: "harbour.example" },

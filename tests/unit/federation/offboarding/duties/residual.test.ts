@@ -6,7 +6,7 @@ import type { FederationConfig } from "../../../../../src/federation/config.ts";
 import { tokensLiveUntil } from "../../../../../src/federation/offboarding/duties/residual.ts";
 import { writeRun, writeStage } from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { parseRevision } from "../../../../../src/federation/repository/repository.ts";
-import { StateFolder } from "../../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../../src/federation/state/plane-records.ts";
 import { NO_SCOPE } from "../../../../support/removal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
@@ -16,7 +16,7 @@ const at = (minute: string) => `2026-01-01T00:${minute}:00.000Z`;
 
 describe("tokensLiveUntil", () => {
   it("tokensLiveUntil counts a token's life from the last time that the client is known to have been disabled [OFF-3]", (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
     const run = writeRun(state, {
       ...{ version: 1, run: "1".repeat(32), kind: "full", trigger: "contract_end", self: "a.test" },
       ...{

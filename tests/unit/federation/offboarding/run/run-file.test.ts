@@ -11,7 +11,7 @@ import {
   runsWith,
   writeRun,
 } from "../../../../../src/federation/offboarding/run/run-file.ts";
-import { StateFolder } from "../../../../../src/federation/state/folder.ts";
+import { openStateFolder } from "../../../../../src/federation/state/folder.ts";
 import { NO_SCOPE } from "../../../../support/removal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
@@ -29,7 +29,7 @@ function record(digit: string, other: string, isRemover: boolean): RunFile {
 
 describe("runsWith", () => {
   it("openRunWith finds a run by its counterparty, whoever has begun it, until it has ended [OFF-2]", (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
     const first = writeRun(state, record("1", "b.test", true));
     writeRun(state, record("2", "c.test", true));
     assert.equal(openRunWith(state, "b.test")?.run, first.run);
@@ -45,7 +45,7 @@ describe("runsWith", () => {
   });
 
   it("a folder that may be a removal is never taken for none [OFF-2]", (t) => {
-    const state = StateFolder.open(temporaryFolder(t), systemRandom);
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
     const run = writeRun(state, record("1", "b.test", true));
     const folder = join(state.path, "offboarding", run.run);
     const isFound = () => openRunWith(state, "b.test")?.run === run.run;

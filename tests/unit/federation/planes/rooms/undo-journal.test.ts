@@ -3,7 +3,7 @@ import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
-import { Journal } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
+import { journalIn } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const SERVER = "b.test" as ServerName;
@@ -15,12 +15,12 @@ describe("Journal", () => {
   it("holds what was appended before a crash, without a line that was cut off, and goes on after it [PLN-2]", async (t) => {
     const folder = join(temporaryFolder(t), "rooms");
     const file = join(folder, "b.test.jsonl");
-    const first = new Journal(folder, SERVER);
+    const first = journalIn(folder, SERVER);
     assert.equal(existsSync(file), false, "nothing is made before there is something to say");
     await Promise.all([first.append(acl(ROOM)), first.append(acl(OTHER))]);
     await first.finish();
     appendFileSync(file, '{"act":"lifted","room":"!on');
-    const second = new Journal(folder, SERVER);
+    const second = journalIn(folder, SERVER);
     assert.deepEqual(
       second.rooms.map(({ room }) => room),
       [ROOM, OTHER],
@@ -28,19 +28,19 @@ describe("Journal", () => {
     await second.append({ act: "bans", room: ROOM, actor: "@a:a.test" as UserId, users: [] });
     await second.finish();
     assert.equal(readFileSync(file, "utf8").trim().split("\n").length, 3);
-    assert.equal(new Journal(folder, SERVER).room(ROOM)?.acl?.before, null);
+    assert.equal(journalIn(folder, SERVER).room(ROOM)?.acl?.before, null);
   });
 
   it("removes its file when everything is taken back, and refuses a line that is no entry [PLN-2]", async (t) => {
     const folder = temporaryFolder(t);
     const file = join(folder, "b.test.jsonl");
-    const journal = new Journal(folder, SERVER);
+    const journal = journalIn(folder, SERVER);
     await journal.append(acl(ROOM));
     await journal.append({ act: "lifted", room: ROOM });
     assert.equal(existsSync(file), true);
     await journal.finish();
     assert.equal(existsSync(file), false);
     appendFileSync(file, "{}\n");
-    assert.throws(() => new Journal(folder, SERVER), { code: "state_unreadable" });
+    assert.throws(() => journalIn(folder, SERVER), { code: "state_unreadable" });
   });
 });

@@ -1,0 +1,381 @@
+// One pass over all rooms that closes them to the closing partners. Invariants: a room is reported closed only after
+// its state, its enforcement at home and at every retained server were observed to be right; one room's failure does
+// not keep others from being closed; every room that is not where it should be is named with its reason; a step is in
+// the journal before it is taken.
+import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
+import { membersOf } from "../../../domain/json.ts";
+import { counted } from "../../../domain/printable.ts";
+import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
+import type { OutOfReach, PartOutcome } from "../plane.ts";
+import { aclAllow, aclNames } from "./acl.ts";
+import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } from "./acl-enforcement.ts";
+import type { ClosingPartner } from "./render.ts";
+import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
+import { isOurs, type Obstacle, planRoom, type RoomPlan, type RoomStep } from "./room-plan.ts";
+import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
+import { inviteLevel, joinedByServer, levelOf, presenceOf, presentOf, type RoomState } from "./room-state.ts";
+import {
+  announce,
+  isRefusal,
+  journalOf,
+  listRooms,
+  otherRecords,
+  ROOMS_AT_ONCE,
+  type RoomsSession,
+  readRoom,
+  recordOf,
+} from "./session.ts";
+
+/** How many times rooms that appear while the pass is under way are included. */
+const WAVES_MAX = 4;
+/** Rooms replaced or retired at once: each costs a homeserver a new room and many invitations. */
+const ENDED_AT_ONCE = 4;
+const NOTE_EVERY = 25;
+/** Rooms whose members come back as fast as they are banned are given up, and reported. */
+const ROUNDS_MAX = 8;
+
+export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
+  const pass = closingPass(session);
+  await pass.closeAll();
+  // Before rooms are replaced: the new ones are proven when they are made.
+  const touched = [...pass.settled.values()].filter(
+    ({ aclChanged, plan }) => aclChanged || plan.concerned.length > 0,
+  );
+  const firstGaps = await pass.proveAtRetained(touched);
+  const ended = await endRooms(session, pass);
+  // Somebody may have come, or set another ACL, since a room was read.
+  const changed = touched.filter((one) => one.changed && !ended.rooms.has(one.room));
+  const closedAgain = await pass.closeWave(changed.map(({ room }) => room));
+  const overtaken = closedAgain.filter(({ aclChanged }) => aclChanged);
+  const retainedGaps = [
+    ...firstGaps.filter(({ room }) => !overtaken.some((one) => one.room === room)),
+    ...(await pass.proveAtRetained(overtaken)),
+  ];
+  const gaps = [...pass.homeGaps.values(), ...retainedGaps].filter(({ room }) => !ended.rooms.has(room));
+  const obstacles = [...pass.settled.values()]
+    .filter(({ room }) => !ended.rooms.has(room))
+    .flatMap(({ room, obstacles: some }) => some.map((one) => ({ room, ...one })));
+  return {
+    changed: pass.hasChanged() || ended.rooms.size > 0,
+    outOfReach: outOfReach(session, [...obstacles, ...ended.obstacles], gaps, pass.settled),
+  };
+}
+
+type ClosingPass = ReturnType<typeof closingPass>;
+
+function closingPass(session: RoomsSession) {
+  const { intent, journals, operator } = session;
+  const partners = intent.closing.map(({ serverName }) => serverName as ServerName);
+  const settled = new Map<RoomId, SettledRoom>();
+  const homeGaps = new Map<RoomId, EnforcementGap>();
+  const begun = new Set<RoomId>();
+  let changed = false;
+
+  const states = (): readonly RoomState[] => [...settled.values()].map(({ state }) => state);
+
+  async function closeAll(): Promise<void> {
+    const listed = await listRooms(session, partners);
+    const journaled = [...journals.values()].flatMap(({ rooms }) => rooms.map(({ room }) => room));
+    let wave: readonly RoomId[] = [...new Set([...listed, ...journaled])];
+    const count = partners.length;
+    session.note(
+      `${counted(wave.length, "room")} known; ${counted(count, "partner")} ${count === 1 ? "is" : "are"} to be out of them`,
+    );
+    for (let waves = 0; wave.length > 0 && waves < WAVES_MAX; waves++) {
+      await closeWave(wave);
+      const more = new Set([...(await roomsOfUsers()), ...(await listRooms(session, partners))]);
+      wave = [...more].filter((room) => !begun.has(room));
+    }
+  }
+
+  /** Rooms that users of the partners are in or invited to: those who were found, and those whom this plane banned. */
+  async function roomsOfUsers(): Promise<readonly RoomId[]> {
+    const users = partners.flatMap((partner) => [
+      ...states().flatMap((state) => presentOf(state, partner)),
+      ...(journals.get(partner)?.rooms ?? []).flatMap(({ bans }) => [...bans.keys()]),
+    ]);
+    const rooms = await mapConcurrent([...new Set(users)], ROOMS_AT_ONCE, async (user) =>
+      [...(await operator.memberships(user))]
+        .filter(([, membership]) => membership !== "leave" && membership !== "ban")
+        .map(([room]) => room),
+    );
+    return rooms.flat();
+  }
+
+  /** Closes these rooms, and has the homeserver enforce what their state says; returns those that it knows. */
+  async function closeWave(rooms: readonly RoomId[]): Promise<readonly SettledRoom[]> {
+    for (const room of rooms) begun.add(room);
+    const closed: SettledRoom[] = [];
+    let done = 0;
+    await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
+      const one = await closeUnlessGone(session, room);
+      if (one !== undefined) {
+        closed.push(one);
+        settled.set(room, one);
+        if (one.changed) changed = true;
+      }
+      done += 1;
+      if (done % NOTE_EVERY === 0) session.note(`${done} of ${rooms.length} rooms checked`);
+    });
+    await proveAtHome(rooms);
+    return closed;
+  }
+
+  /** Every room in which users of ours are, touched or not: any of them may be enforced otherwise than its state says. */
+  async function proveAtHome(rooms: readonly RoomId[]): Promise<void> {
+    const here = rooms.filter((room) => {
+      const one = settled.get(room);
+      return one !== undefined && joinedByServer(one.state).has(intent.own);
+    });
+    for (const room of here) homeGaps.delete(room);
+    const { gaps, isRepaired } = await enforceAtHome(session, here);
+    for (const gap of gaps) homeGaps.set(gap.room, gap);
+    if (isRepaired) changed = true;
+  }
+
+  /** Whether retained servers show the ACLs of these rooms, of those at least that are to be kept. */
+  function proveAtRetained(rooms: readonly SettledRoom[]): Promise<readonly EnforcementGap[]> {
+    const kept = rooms
+      .filter((one) => endOf(one) !== "replace")
+      .filter(({ state, plan, aclChanged }) => mustBeProven(state, plan.concerned, aclChanged))
+      .map(({ state }) => state);
+    return enforceAtRetained(session, kept);
+  }
+
+  const hasChanged = () => changed;
+  return { settled, homeGaps, hasChanged, states, closeAll, closeWave, proveAtRetained };
+}
+
+async function closeUnlessGone(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
+  const { closing } = session.intent;
+  if (closing.some(({ serverName }) => recordOf(session, serverName, room)?.gone !== undefined)) {
+    const state = await readRoom(session, room);
+    // A user of ours may have come back to a room that was left for good.
+    if (state === undefined || !joinedByServer(state).has(session.intent.own)) return undefined;
+  }
+  return closeRoom(session, room);
+}
+
+async function endRooms(session: RoomsSession, pass: ClosingPass) {
+  const rooms = new Set<RoomId>();
+  const obstacles: (Obstacle & { room: RoomId })[] = [];
+  const made: RoomId[] = [];
+  const states = pass.states();
+  const existingFor = existingRooms(session, pass);
+  await mapConcurrent([...pass.settled.values()], ENDED_AT_ONCE, async (one) => {
+    const { room, state, plan } = one;
+    const end = endOf(one);
+    if (end === undefined) return;
+    const ending = { session, state, concerned: plan.concerned, rooms: states, existing: existingFor(one) };
+    const done = end === "replace" ? await replaceRoom(ending) : await retireRoom(ending);
+    rooms.add(room);
+    const { obstacle: reason, replacement } = done;
+    if (replacement !== undefined) made.push(replacement);
+    if (reason === undefined) {
+      session.note(replacement === undefined ? `${room} is left` : `${room} is replaced by ${replacement}`);
+    } else {
+      for (const { serverName: partner } of plan.concerned) obstacles.push({ room, partner, reason });
+    }
+  });
+  await finishGone(session);
+  await pass.closeWave(made);
+  return { rooms, obstacles };
+}
+
+/** Finds the room of ours that stands for another already, so that mutual containments make no new one each time. */
+function existingRooms(
+  { intent }: RoomsSession,
+  { settled, homeGaps }: ClosingPass,
+): (ended: SettledRoom) => ExistingRoom | undefined {
+  const byRoom = new Map<string, ExistingRoom>();
+  const byPredecessor = new Map<string, ExistingRoom>();
+  for (const one of settled.values()) {
+    const { room, state, plan, obstacles } = one;
+    const { actor } = plan;
+    if (actor === undefined || levelOf(state.power, actor) < inviteLevel(state.power)) continue;
+    if (!isOurs(state, intent.own) || homeGaps.has(room)) continue;
+    if (obstacles.length > 0 || endOf(one) !== undefined) continue;
+    byRoom.set(room, { room, actor });
+    if (state.predecessor !== undefined) byPredecessor.set(state.predecessor, { room, actor });
+  }
+  return ({ room, state, plan }) =>
+    plan.concerned.every(({ mode }) => mode === "contained")
+      ? (byPredecessor.get(room) ?? byRoom.get(state.predecessor ?? ""))
+      : undefined;
+}
+
+/** Writes the missing entry of a pass that was killed when the old room was gone already. */
+async function finishGone(session: RoomsSession): Promise<void> {
+  for (const journal of session.journals.values()) {
+    for (const { room, replace, replacement, gone } of journal.rooms) {
+      if (replace === undefined || gone !== undefined) continue;
+      if ((await readRoom(session, room)) !== undefined || !(await session.operator.isBlocked(room)))
+        continue;
+      await journal.append({
+        act: "gone",
+        room,
+        how: replacement === undefined ? "left" : "replaced",
+        purged: true,
+        moved: replacement?.members.length ?? 0,
+        invited: replacement?.invited.length ?? 0,
+      });
+    }
+  }
+}
+
+function outOfReach(
+  session: RoomsSession,
+  obstacles: readonly (Obstacle & { readonly room: RoomId })[],
+  gaps: readonly EnforcementGap[],
+  settled: ReadonlyMap<RoomId, SettledRoom>,
+): readonly OutOfReach[] {
+  const { closing, own } = session.intent;
+  const found = new Map<string, OutOfReach>();
+  const add = (partner: string, subject: string, reason: RoomReason) => {
+    found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
+  };
+  for (const { room, partner, reason } of obstacles) add(partner, visibleId(room), reason);
+  for (const { room, server, reason } of gaps) {
+    const concerned = settled.get(room)?.plan.concerned ?? [];
+    const partners = concerned.length > 0 ? concerned : closing;
+    const where = reason === "stale_at_home" ? "" : ` at ${server}`;
+    const subject = reason === "unproven_at_home" ? own : `${visibleId(room)}${where}`;
+    const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [server];
+    for (const partner of named) add(partner, subject, reason);
+  }
+  return [...found.values()];
+}
+
+const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
+  "no_power",
+  "partner_holds_power",
+  "partner_created",
+  "left",
+]);
+
+/** What happens to a room at the end of a pass, by the entries of the partners that it concerns. */
+function endOf({ plan: { concerned }, obstacles }: SettledRoom): "replace" | "retire" | undefined {
+  const blocked = concerned.filter(({ serverName }) =>
+    obstacles.some(({ partner, reason }) => partner === serverName && UNCLOSABLE.has(reason)),
+  );
+  if (blocked.some(({ unclosable }) => unclosable === "replace")) return "replace";
+  if (blocked.length > 0) return undefined;
+  const wants = (after: ClosingPartner["after"]) => concerned.some((partner) => partner.after === after);
+  if (wants("replace")) return "replace";
+  return wants("retire") && obstacles.length === 0 ? "retire" : undefined;
+}
+
+type SettledRoom = NonNullable<Awaited<ReturnType<typeof closeRoom>>>;
+
+/** Brings one room as far as it goes, and reads it after each round of steps; undefined when it is unknown here. */
+async function closeRoom(session: RoomsSession, room: RoomId) {
+  let changed = false;
+  let aclChanged = false;
+  for (let round = 0; ; round++) {
+    const state = await readRoom(session, room);
+    if (state === undefined) return undefined;
+    const plan = planRoom(session, state);
+    const settled = (obstacles: readonly Obstacle[]) => {
+      return { room, state, plan, obstacles, changed, aclChanged };
+    };
+    const { actor } = plan;
+    if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
+    if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
+    const acting = await session.tokens.as(actor);
+    if (acting === undefined) continue; // The next plan chooses another user, or finds none.
+    try {
+      for (const step of plan.steps) {
+        if (step.kind === "set_acl") aclChanged = true;
+        await perform(session, state, plan, acting, step);
+        changed = true;
+      }
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      return settled(obstaclesOf(plan, "refused", session));
+    }
+  }
+}
+
+function obstaclesOf(plan: RoomPlan, reason: RoomReason, { intent }: RoomsSession): readonly Obstacle[] {
+  const partners = plan.concerned.length > 0 ? plan.concerned : intent.closing;
+  const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [intent.own];
+  return [...plan.obstacles, ...named.map((partner) => ({ partner, reason }))];
+}
+
+async function perform(
+  session: RoomsSession,
+  state: RoomState,
+  plan: RoomPlan,
+  acting: ActingUser,
+  step: RoomStep,
+): Promise<void> {
+  const room = state.roomId;
+  const { concerned } = plan;
+  switch (step.kind) {
+    case "raise_invite": {
+      const current = inviteLevel(state.power);
+      const written = state.power.content?.["invite"] === undefined ? null : current;
+      await announce(session, concerned, (partner) => {
+        // The level before any partner was closed in this room is the one that reopening restores.
+        const others = otherRecords(session, partner, room);
+        const first = others.find(({ invite }) => invite?.level === current)?.invite;
+        const before = first === undefined ? written : first.before;
+        return { act: "invite_level", room, before, level: step.level };
+      });
+      break;
+    }
+    case "ban": {
+      const journal = journalOf(session, step.partner);
+      // One entry holds all bans of a partner, written before the first of them.
+      if (journal.room(room)?.bans.get(step.user)?.actor !== acting.userId) {
+        const users = plan.steps.flatMap((one) =>
+          one.kind === "ban" && one.partner === step.partner
+            ? [{ user: one.user, before: presenceOf(state, one.user) }]
+            : [],
+        );
+        await journal.append({ act: "bans", room, actor: acting.userId, users });
+      }
+      const event = await acting.setMembership(room, step.user, "ban");
+      await journal.append({ act: "banned", room, user: step.user, event });
+      return;
+    }
+    case "set_acl": {
+      const before = state.acl === undefined ? null : aclNames(state.acl.content);
+      // Also those whom the ACL now denies by name: the journal says which denials are ours.
+      const denied = step.content.deny.filter((name) => !before?.deny.includes(name));
+      const newly = session.intent.closing.filter(({ serverName }) =>
+        aclAllow([serverName]).some((name) => denied.includes(name)),
+      );
+      const partners = [...new Set([...concerned, ...newly])];
+      await announce(session, partners, () => ({ act: "acl", room, before }));
+      const event = await acting.putState(room, "m.room.server_acl", "", { ...step.content });
+      await announce(session, partners, () => ({ act: "acl_set", room, event }));
+      return;
+    }
+    case "read_only": {
+      const readOnly = concerned.filter(({ after }) => after === "read_only" || after === "retire");
+      await announce(session, readOnly, (partner) => ({
+        act: "read_only",
+        room,
+        before:
+          otherRecords(session, partner, room).find((other) => other.readOnly)?.readOnly?.before ??
+          levelsOf(state),
+        level: step.level,
+      }));
+    }
+  }
+  await acting.putState(room, "m.room.power_levels", "", step.content);
+}
+
+function levelsOf(state: RoomState) {
+  const { content } = state.power;
+  const eventsDefault = content?.["events_default"];
+  const events = Object.entries(membersOf(content?.["events"])).filter(
+    (entry): entry is [string, number] => typeof entry[1] === "number",
+  );
+  return {
+    events_default: typeof eventsDefault === "number" ? eventsDefault : null,
+    events: Object.fromEntries(events),
+  };
+}
