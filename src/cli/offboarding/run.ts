@@ -9,7 +9,7 @@ import { counterpartyIn, findRun, listRuns, type Run } from "../../federation/of
 import { exportStatements, importStatements } from "../../federation/offboarding/steps/exchange.ts";
 import { abort, next, runSteps, waive } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
 import { complete, sign } from "../../federation/offboarding/steps/sign-and-complete.ts";
-import { planRemoval, statusOf, waitedFor } from "../../federation/offboarding/steps/status.ts";
+import { planRemoval, statusOf, waitedFor, waiverLines } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
@@ -118,6 +118,7 @@ function textOf(status: RunStatus, next: string): string {
       ({ step, conditions }) => `not managed here, so not shown: ${step} (${conditions.join(", ")})`,
     ),
     ...(recordFile === null ? [] : [`record: ${recordFile}`]),
+    ...waiverLines(status.waivedByOther),
     ...blocked.flatMap(({ step, blocks }) => ["", `${step} cannot be signed:`, ...blockLines(blocks)]),
     "",
     next,
@@ -237,7 +238,8 @@ export const signCommand = defineCommand({
   options: PROBING_RUN_OPTIONS,
   help: `
 Signs every stage of one's own that was shown closed, and countersigns what was imported. Before a completion
-is countersigned, every plane is probed again (with --probe-config from outside as well). Nothing is signed twice.`,
+is countersigned, every plane is probed again (with --probe-config from outside as well). Nothing is signed twice.
+Before anything is signed, what the other organisation has waived in it is printed.`,
   async run(_, options) {
     const context = await openOffboarding(options);
     const { run, signed, countersigned } = await sign(context, options.runId);
@@ -268,14 +270,16 @@ export const importCommand = defineCommand({
   options: RUN_OPTIONS,
   help: `
 Every statement is verified against the other organisation's pinned key before anything is taken in. Importing
-a file again changes nothing.`,
+a file again changes nothing. What the other organisation has waived is printed, with who answers for it and why:
+countersigning it is agreeing to it.`,
   async run([file], options) {
     const hint = "Check the path and that this user may read the file; nothing was changed.";
     const bytes = readInput(file, hint, "usage");
     const context = await openOffboarding(options);
     const { run, added } = await importStatements(context, bytes, options.runId);
-    printDone(context, run, options, { added }, () => [
+    printDone(context, run, options, { added }, ({ waivedByOther }) => [
       `taken in: ${added.statements} statements, ${added.signatures} signatures, ${added.evidence} items of evidence`,
+      ...waiverLines(waivedByOther),
     ]);
   },
 });

@@ -14,6 +14,7 @@ import { PLANE_NAMES, PLANE_OF_STAGE, type StageName } from "../format/stages.ts
 import {
   type CompletionPredicate,
   CompletionStatement,
+  type OutOfReachEntry,
   RecordFile,
   type StagePredicate,
   StageStatement,
@@ -319,10 +320,11 @@ function mayResume({ possible, owner, conditions }: CompletionPredicate["readmis
 }
 
 function notReached(completion: CompletionPredicate | undefined) {
-  return (completion?.out_of_reach ?? []).map(({ subject, reason, waived_by, waiver }) => ({
-    where: subject,
-    what: `out of reach (${reason}); ${waived_by === null ? "waived by nobody" : `waived by ${waived_by}: ${waiver ?? "no reason"}`}`,
-  }));
+  return (completion?.out_of_reach ?? []).map((one) => ({ where: one.subject, what: waiverText(one) }));
+}
+
+export function waiverText({ reason, waived_by, waiver }: OutOfReachEntry): string {
+  return `out of reach (${reason}); ${waived_by === null ? "waived by nobody" : `waived by ${waived_by}: ${waiver ?? "no reason"}`}`;
 }
 
 function missingBy(problems: readonly Problem[]) {

@@ -58,7 +58,7 @@ import {
 } from "../run/run-file.ts";
 import { declaredOpen, observeStage } from "../stages/observe-stage.ts";
 import { prove, STATIC_TESTS_COMMAND } from "./prove-stage.ts";
-import { blocksOf, nextStepsOf, type RunView, unwaivedIn, viewOf } from "./status.ts";
+import { blocksOf, nextStepsOf, type RunView, statusOf, unwaivedIn, viewOf, waiverLines } from "./status.ts";
 
 /** Signs and countersigns whatever is due. @throws OffboardingBlocked, RecordRefused; as the signer does */
 export function sign(context: OffboardingContext, named?: string) {
@@ -71,6 +71,7 @@ export function sign(context: OffboardingContext, named?: string) {
     const steps = nextStepsOf(before);
     if (steps.sign.length === 0 && steps.countersign.length === 0) throw nothingToSign(before);
     const signer = signerOf(context.config);
+    for (const line of waiverLines(statusOf(run, trust).waivedByOther)) context.say(line);
     for (const stage of steps.sign) await signStage(context, stage, removal, signer);
     for (const place of steps.countersign) {
       if (place === "completion") await recheck(context, "the completion is not countersigned");

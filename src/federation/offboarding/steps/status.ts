@@ -5,7 +5,13 @@ import { shellWord } from "../../../domain/printable.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
-import { envelopesByPlace } from "../../../records/sign/held-statements.ts";
+import {
+  envelopesByPlace,
+  makerOf,
+  placeOfStatement,
+  statementIn,
+} from "../../../records/sign/held-statements.ts";
+import { waiverText } from "../../../records/verify/verify-record.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep, type StepStatus } from "../../workflow/procedure.ts";
@@ -57,6 +63,24 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]) {
 export function unwaivedIn({ waivers }: Run, outOfReach: OutOfReach = []): OutOfReach {
   const waived = new Set(waivers.map(({ subject }) => subject));
   return outOfReach.filter(({ subject }) => !waived.has(subject));
+}
+
+/** What the other organisation's statements leave out of reach, by whom and why it is waived, and whether we have signed that. */
+function waivedByOther({ run, statements: { envelopes } }: RunView, parties: readonly TrustedParty[]) {
+  return envelopes.flatMap((envelope) => {
+    const statement = statementIn(envelope);
+    if (statement === undefined || makerOf(statement) === run.self) return [];
+    const place = placeOfStatement(statement);
+    const countersigned = signingKeyOf(envelope, run.self, parties) !== undefined;
+    return statement.predicate.out_of_reach.map((one) => ({ place, ...one, countersigned }));
+  });
+}
+
+/** A line for each waiver of the other organisation that the next signature here would answer for. */
+export function waiverLines(waived: ReturnType<typeof waivedByOther>): readonly string[] {
+  return waived
+    .filter(({ countersigned }) => !countersigned)
+    .map((one) => `to be countersigned: ${one.place}: ${one.subject}: ${waiverText(one)}`);
 }
 
 function unsignedState(
@@ -149,6 +173,7 @@ export function statusOf(run: Run, { parties }: Trust) {
     /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
     next: commandOf(steps),
     otherNext: otherCommand(view),
+    waivedByOther: waivedByOther(view, parties),
     recordFile: ended?.how === "completed" ? recordFileOf(run) : null,
   };
 }

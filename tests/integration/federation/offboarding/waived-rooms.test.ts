@@ -3,9 +3,11 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { trustOf } from "../../../../src/federation/offboarding/run/context.ts";
 import { findRun } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { next, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
+import { statusOf } from "../../../../src/federation/offboarding/steps/status.ts";
 import type { Side } from "../../../support/offboarding.ts";
 import { B } from "../../../support/offboarding-planes.ts";
 import { assertOneEnd, driveToEnd, openParties } from "../../../support/offboarding-steps.ts";
@@ -42,6 +44,33 @@ describe("a room that is waived by name", () => {
     assert.equal((await next(a.context)).did, "not_proved");
     await waive(a.context, ROOM, { reason: "timeout_accepted" });
     assert.deepEqual((await sign(a.context)).signed, ["room"]);
+  });
+
+  it("what the other organisation has waived is shown before it is countersigned, and stays in the status [OFF-2]", async (t) => {
+    const { a, b, pass, closeStages } = await openParties(t);
+    await closeStages(2);
+    a.answers.set("room_acl", { verdict: "unknown", status: null, reason: "timed_out" });
+    await next(a.context);
+    await waive(a.context, ROOM, { reason: "timeout_accepted", by: "a-owner" });
+    await sign(a.context);
+    await pass(a, b);
+    const waivedAt = () => statusOf(findRun(b.federation.state), trustOf(b.context.config)).waivedByOther;
+    const [waived, ...others] = waivedAt();
+    assert.deepEqual(others, []);
+    const { reason = "" } = waived ?? {};
+    const said = { subject: ROOM, waived_by: "a-owner", waiver: "timeout_accepted", reason };
+    assert.deepEqual(waived, { place: "a.test/room", ...said, countersigned: false });
+    const lines: string[] = [];
+    await next(b.context);
+    const { countersigned } = await sign({ ...b.context, say: (line) => lines.push(line) });
+    assert.deepEqual(countersigned, ["room"]);
+    assert.deepEqual(
+      lines.filter((line) => line.startsWith("to be countersigned")),
+      [
+        `to be countersigned: a.test/room: ${ROOM}: out of reach (${reason}); waived by a-owner: timeout_accepted`,
+      ],
+    );
+    assert.deepEqual(waivedAt(), [{ place: "a.test/room", ...said, countersigned: true }]);
   });
 
   it("a room that the reconciler could not close is waived by name, and the record holds what was observed open [OFF-2]", async (t) => {
