@@ -173,9 +173,11 @@ export const abortCommand = defineCommand({
     const other = counterpartyIn(run);
     const lines = [
       `Run ${run.run} is aborted; it will have no record.`,
-      closed.length === 0
-        ? "It had closed no plane."
-        : `STILL CLOSED for ${other}: plane${closed.length === 1 ? "" : "s"} ${closed.map(planeLabel).join(", ")}.`,
+      closed === null
+        ? `What is still closed for ${other} is not known: drawbridge federation status says why.`
+        : closed.length === 0
+          ? `No plane is closed for ${other}.`
+          : `STILL CLOSED for ${other}: plane${closed.length === 1 ? "" : "s"} ${closed.map(planeLabel).join(", ")}.`,
       ...(contained ? [`${other} is still contained: drawbridge federation restore.`] : []),
     ];
     print(options, { run: run.run, ended: run.ended, closed, contained }, () => `${lines.join("\n")}\n`);

@@ -1,14 +1,16 @@
 // Carries a run as far as it goes without a person, step by step; and what a person decides of it: a waiver, or its end.
 // Invariants: it does nothing that the single commands would not do, in the order that `nextStepsOf` gives; what only
 // people can decide (a purge, a waiver) ends it; each step is found again after a kill.
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
 import { Word } from "../../../records/format/fields.ts";
-import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
+import type { StageName } from "../../../records/format/stages.ts";
 import { applyPlanes, type PlaneResult, performAct } from "../../containment/contain-or-restore.ts";
-import { planeLabel } from "../../plane-order.ts";
+import { CLOSING_ORDER, planeLabel } from "../../plane-order.ts";
+import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
+import { partnerEntry, planeState } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
 import { changeRun, counterpartyIn, findRun, type Run } from "../run/run-file.ts";
@@ -206,18 +208,20 @@ export function waive(
   });
 }
 
-/** Ends a run. What is closed stays closed. @returns the planes that this run has closed */
+/** Ends a run. What is closed stays closed: whatever has closed it, it is named; null where no registry can be read. */
 export function abort(context: OffboardingContext, options: { reason: string; run?: string | undefined }) {
-  return withRun(context, options.run, async ({ run, trust: { parties } }) => {
+  return withRun(context, options.run, async (context) => {
+    const { run } = context;
     const reason = wordOf("--reason", options.reason);
     if (run.ended?.how !== "aborted") requireOpen(run);
-    const view = viewOf(run, parties);
-    const closed = view.stages.flatMap(({ stage, progress }) => {
-      const plane = PLANE_OF_STAGE[stage];
-      return plane !== null && progress?.commit != null ? [plane] : [];
-    });
     const at = timestamp(context.clock.now());
     const ended = run.ended === null ? changeRun(run, { ended: { how: "aborted", reason, at } }) : run;
-    return { run: ended, closed, contained: run.contained_at !== null };
+    const accepted = await acceptedState(context).catch(undefinedFor());
+    if (accepted === undefined) return { run: ended, closed: null, contained: null };
+    const partner = partnerEntry(accepted.desired.registry, counterpartyIn(run))?.partner;
+    const closed = CLOSING_ORDER.filter(
+      (plane) => partner === undefined || planeState(partner, plane) === "closed",
+    );
+    return { run: ended, closed, contained: partner?.contained === true };
   });
 }

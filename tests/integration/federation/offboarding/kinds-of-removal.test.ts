@@ -1,9 +1,10 @@
 // Removals that are not the whole and orderly one: an emergency, a partial one, a partner that does not take part, and one
 // that is aborted.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/run/context.ts";
 import { findRun, readStage } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { abort, next, runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
@@ -185,6 +186,16 @@ describe("kinds of removal", () => {
     }
     assert.doesNotMatch(readFileSync(join(a.parts, "gateway/invocation.yaml"), "utf8"), /b-bridge/);
     assert.equal((await openRunAt(a)).ended, null);
+  });
+
+  it("abort names every plane that is closed for the partner, also one that another command has closed [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    await performAct(a.context, "contain", B);
+    const { closed, contained } = await abort(a.context, { reason: "called_off" });
+    assert.deepEqual([closed, contained], [["gateway", "card", "rooms", "border"], true]);
+    rmSync(a.federation.repository.path, { recursive: true });
+    const unknown = await abort(a.context, { reason: "called_off" });
+    assert.deepEqual([unknown.closed, unknown.contained], [null, null]);
   });
 
   it("the status of an aborted run asks for nothing that its open stage lacks [OFF-2]", async (t) => {
