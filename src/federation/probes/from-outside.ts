@@ -2,7 +2,6 @@
 // the partner's people can come in, whether its server is given history. Invariants: a probe whose section is missing is
 // listed as left out, with what it lacks; none is reported closed without an answer that refused, or an absence that is
 // explained; who joins leaves again once history was asked for, which members alone are given, or is named.
-import { DrawbridgeError } from "../../domain/errors.ts";
 import type { RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
@@ -170,6 +169,8 @@ async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
   const joined = await room.item(join, "partner", async () =>
     unlessNotAsked(await joinBy(room, door, visit), asked),
   );
+  let given: readonly EvidenceItem[] = [];
+  let isOut = true;
   try {
     let looking: Promise<ProbeResult | undefined> | undefined;
     const history = (kind: "event" | "backfill") => {
@@ -181,15 +182,17 @@ async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
       looking ??= lackOf(room, door, eventId);
       return looking.then((lack) => lack ?? server.history(kind, String(door.server), room.id, eventId));
     };
-    return [
-      asked,
-      joined,
+    given = [
       await room.item(event, "partner", () => history("event")),
       await room.item(backfill, "partner", () => history("backfill")),
     ];
   } finally {
-    if (visit.isAsked && joined.verdict !== "closed") await leaveAgain(room);
+    if (visit.isAsked && joined.verdict !== "closed") isOut = await leaveAgain(room, joined);
   }
+  const { verdict, status } = joined;
+  const references = [room.joiner];
+  const stays = { verdict, layer: "homeserver", status, reason: "cannot_leave", references };
+  return [asked, isOut ? joined : await room.item(join, "partner", () => stays), ...given];
 }
 
 function prepareJoin(room: ProbedRoom, { server, hindrance, isLeft, probes }: Door) {
@@ -217,18 +220,22 @@ async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, vis
   return { verdict: "open", layer: "homeserver", status: 200, reason } as const;
 }
 
-/** Until it is done or refused. @throws DrawbridgeError `homeserver_unavailable` */
-async function leaveAgain(room: ProbedRoom): Promise<void> {
-  const { other } = room.people;
+/** Whether the user who came in, or may have, is out again: of one who was let in, its homeserver's refusal does not say so. */
+async function leaveAgain(room: ProbedRoom, { verdict }: EvidenceItem): Promise<boolean> {
+  const { other, observer } = room.people;
+  if (other === undefined) return true;
+  const isSeenOut = async () =>
+    (await observer?.joinedFrom(room.id, other.serverName))?.includes(other.userId) === false;
+  let isRefused = false;
   const leave = async () => {
-    const answer = await other?.leave(room.id).catch(() => undefined);
-    return answer !== undefined && answer.status < 429;
+    const { status } = await other.leave(room.id);
+    isRefused = status !== 200 && status < 429;
+    return status === 200 || (isRefused && (verdict !== "open" || (await isSeenOut())));
   };
-  if (await room.within(leave, () => false, LEAVE_TIMEOUT_MS)) return;
-  throw new DrawbridgeError(
-    "homeserver_unavailable",
-    `${other?.userId} came into ${room.id} to probe it, and cannot leave`,
-    { hint: "Have this user leave the room by hand once its homeserver answers; then probe again." },
+  return room.within(
+    () => leave().catch(() => false),
+    () => isRefused,
+    LEAVE_TIMEOUT_MS,
   );
 }
 

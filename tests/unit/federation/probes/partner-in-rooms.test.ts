@@ -93,8 +93,20 @@ describe("probeRoom", () => {
     );
   });
 
-  it("probeRoom names the user who cannot leave, and stops [OFF-4]", async () => {
-    const { people } = room({ leaves: () => 503 });
-    await assert.rejects(probe(people), /@bea:b\.test came into !room to probe it, and cannot leave/);
+  it("probeRoom names a user whom the homeserver does not let leave, and makes the other probes [OFF-4]", async () => {
+    for (const status of [503, 403]) {
+      const { people } = room({ leaves: () => status });
+      const items = await probe(people);
+      const joins = items.filter(({ probe }) => probe.startsWith("remote_join"));
+      const stays = ["open", "cannot_leave", ["@bea:b.test"]];
+      assert.deepEqual(
+        joins.map(({ verdict, reason, references }) => [verdict, reason, references]),
+        [stays, stays],
+        `${status}`,
+      );
+      const others = items.filter(({ probe }) => /^(make_join|event_|backfill_)/.test(probe));
+      assert.deepEqual(new Set(others.map(({ verdict }) => verdict)), new Set(["open"]));
+      assert.equal(others.length, 6);
+    }
   });
 });
