@@ -192,7 +192,7 @@ function subject(name: string, digest: string): Subject {
 }
 
 function evidenceSubject(digest: string): Subject {
-  return subject(`evidence/${hexOfDigest(digest).slice(0, 16)}`, digest);
+  return subject(`evidence/${hexOfDigest(digest)}`, digest);
 }
 
 export function stageSubjects({ evidence, render }: Pick<StagePredicate, "evidence" | "render">): Subject[] {
