@@ -1,6 +1,8 @@
 // drawbridge federation report-abuse: files a report, and where that is confirmed contains its subject.
 import { dirname, join, resolve } from "node:path";
+import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { parseServerName } from "../../domain/identifiers.ts";
 import { shellWord } from "../../domain/printable.ts";
 import {
   type AbuseReport,
@@ -17,28 +19,35 @@ import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner, isRemoved, partnerEntry, type Registry } from "../../federation/registry/partner.ts";
 import type { Revision } from "../../federation/repository/repository.ts";
+import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { defineCommand, OPTION } from "../lib/command.ts";
+import { defineCommand, OPTION, parser } from "../lib/command.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { ExitCode, printData, printText, reportError, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain.ts";
 import { writePack } from "./observe.ts";
+
+const ADDRESSEE = { parse: parser("server name", parseServerName) } as const;
 
 export const reportAbuseCommand = defineCommand({
   arguments: [["<file>", "the report: JSON by registry/abuse-report.schema.json, or a DSSE envelope of one"]],
   options: [
     OPTION.federation,
     ["--apply", "when containment is asked for: contain the subject, and make an evidence pack"],
-    ["--sign", "sign the file as this organisation's own report and print the envelope, for another one"],
+    [
+      "--sign <organisation>",
+      "sign the file as this organisation's own report to that one (a server name) and print the envelope",
+      ADDRESSEE,
+    ],
   ],
   help: `
 A report refers to events, policies and keys, and quotes nothing; one that does is refused. It is kept in the
 repository below records/abuse, once however often it comes. The line that is printed is all that is logged.
 With --apply a report that asks for containment is acted on first, also where the head is refused: the subject is
 contained, then the report is filed, then the pack is made below evidence/ beside the configuration, each whatever becomes of the one before. It must be in a
-DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\`, and the reporter must be a partner that
-is neither contained nor removed, or this organisation itself. A report without a signature is filed and contains
-nobody; nor does one contain again whose subject was restored after it was filed.`,
+DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\` and was sent to this organisation within
+the last week, and the reporter must be a partner that is neither contained nor removed, or this organisation itself. A
+report without a signature is filed and contains nobody; nor does one whose subject was restored after it was sent or filed.`,
   async run([file], { config, apply, sign }) {
     const bytes = readInput(file, "Check the path.");
     const settings = loadFederationConfig(config);
@@ -50,8 +59,8 @@ nobody; nor does one contain again whose subject was restored after it was filed
         hint: "Ask the reporter for one by registry/abuse-report.schema.json; nothing was filed.",
       });
     }
-    if (sign === true) {
-      printData(await signReport(bytes, signerOf(settings)));
+    if (sign !== undefined) {
+      printData(await signReport(given.report, sign, systemClock.now(), signerOf(settings)));
       return ExitCode.ok;
     }
     const { report, digest } = given;
@@ -62,18 +71,18 @@ nobody; nor does one contain again whose subject was restored after it was filed
       // Found as containment finds it: a head that is refused does not keep the partner open.
       const { registry, tree } = await changeBase(federation, "workaround");
       const { name } = subjectIn(registry);
-      refuseUnlessAuthentic(report, origin, registry);
-      await refuseIfRestoredSince(filing, tree);
+      await refuseUnlessAuthentic(filing, registry, tree);
       return containFirst(filing, name, config);
     }
     const { desired } = await acceptedState(federation);
     const { name } = subjectIn(desired.registry);
     await fileAndPrint(filing);
     if (report.requested_action !== "contain") return ExitCode.ok;
+    const doubt = whyNotAuthentic(filing, desired.registry);
     say(
-      origin.signed
+      doubt === undefined
         ? "The reporter asks for containment. Repeat with --apply, or give the commands yourself:"
-        : `The report asks for containment, and ${origin.why}: ask the reporter by another way. If it is true:`,
+        : `The report asks for containment, and ${doubt}: ask the reporter by another way. If it is true:`,
     );
     const subject = `${shellWord(name)} --config ${shellWord(config)}`;
     const folder = shellWord(evidenceFolder(config));
@@ -83,31 +92,39 @@ nobody; nor does one contain again whose subject was restored after it was filed
   },
 });
 
-/** Only a partner in good standing may have somebody contained, and only by its own signature. */
-function refuseUnlessAuthentic(report: AbuseReport, origin: Origin, registry: Registry): void {
-  const why = origin.signed ? whyNotTrusted(report.reporter.server_name, registry) : origin.why;
-  if (why === undefined) return;
-  throw new DrawbridgeError("record_refused", `the report contains nobody: ${why}; nothing was done`, {
-    hint: "Ask the reporter by another way; file the report without --apply, and contain with drawbridge federation contain.",
-  });
+/** Only a partner in good standing may have somebody contained, and only by its own signature, for us and for now. */
+async function refuseUnlessAuthentic(filing: Filing, registry: Registry, revision: Revision): Promise<void> {
+  const { report, digest, origin, federation } = filing;
+  const why = whyNotAuthentic(filing, registry);
+  if (!origin.signed || why !== undefined) {
+    throw new DrawbridgeError("record_refused", `the report contains nobody: ${why}; nothing was done`, {
+      hint: "Ask the reporter by another way; file the report without --apply, and contain with drawbridge federation contain.",
+    });
+  }
+  // What was decided about a report stands: whoever hands it over again, long after, has nobody contained by it.
+  if (!(await wasRestoredSince(report, digest, origin.sentAt, federation.repository, revision))) return;
+  throw new DrawbridgeError(
+    "record_refused",
+    "the report contains nobody: its subject was restored after it was sent or filed; nothing was done",
+    { hint: "Ask the reporter for another one; or contain with drawbridge federation contain." },
+  );
 }
 
-function whyNotTrusted(reporter: string, registry: Registry): string | undefined {
-  if (reporter === registry.organisation.serverName) return undefined;
+const SENT_WITHIN_MS = 7 * 24 * 3_600_000;
+
+function whyNotAuthentic({ report, origin, federation }: Filing, registry: Registry): string | undefined {
+  if (!origin.signed) return origin.why;
+  const own = registry.organisation.serverName;
+  if (origin.to !== own) return `it was sent to ${origin.to}`;
+  const ageMs = federation.clock.now() - Date.parse(origin.sentAt);
+  if (ageMs < -CLOCK_SKEW_MS) return `it is dated in the future (${origin.sentAt})`;
+  if (ageMs > SENT_WITHIN_MS) return `it was sent more than a week ago (${origin.sentAt})`;
+  const reporter = report.reporter.server_name;
+  if (reporter === own) return undefined;
   const partner = partnerEntry(registry, reporter)?.partner;
   if (partner === undefined) return "its reporter is no partner";
   if (partner.contained) return "its reporter is contained";
   return isRemoved(partner) ? "its reporter was removed" : undefined;
-}
-
-/** What was decided about a report stands: whoever sends it again, long after, has nobody contained by it. */
-async function refuseIfRestoredSince({ report, digest, federation }: Filing, revision: Revision) {
-  if (!(await wasRestoredSince(report, digest, federation.repository, revision))) return;
-  throw new DrawbridgeError(
-    "record_refused",
-    "the report contains nobody: it was filed before, and its subject was restored since; nothing was done",
-    { hint: "Ask the reporter for another one; or contain with drawbridge federation contain." },
-  );
 }
 
 interface Filing {

@@ -12,6 +12,7 @@ import { jsonText } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
+import { Instant } from "../../records/format/fields.ts";
 import type { TrustedParty } from "../../records/format/trust.ts";
 import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
 import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
@@ -94,14 +95,17 @@ function describeIssue(issue: z.core.$ZodIssue): string {
 }
 
 // A report leads to a containment by itself only in a DSSE envelope. Invariants: a signature counts by the key that the
-// operator has pinned for the reporter, and by no other; every signature of the envelope must be good.
+// operator has pinned for the reporter, and by no other; every signature of the envelope must be good. To whom the report is
+// sent and when is signed with it, around the report, whose schema has no field for either.
 
-const PAYLOAD_TYPE = "application/vnd.svc.federation.abuse-report.v1+json";
+const PAYLOAD_TYPE = "application/vnd.drawbridge.sent-abuse-report.v1+json";
 const ENVELOPE_BYTES_MAX = 512 * 1024;
+
+const SentReport = z.strictObject({ to: ServerName, sent_at: Instant, report: z.unknown() });
 
 /** Whether the reporter itself has signed a report; if not, why that is not shown. */
 export type Origin =
-  | { readonly signed: true; readonly keyId: string }
+  | { readonly signed: true; readonly keyId: string; readonly to: string; readonly sentAt: string }
   | { readonly signed: false; readonly why: string };
 
 /** Reads a report, in an envelope or bare, from bytes that anybody may have made. Never throws. */
@@ -115,7 +119,8 @@ export function readSignedReport(
   }
   const payload = Buffer.from(envelope.payload, "base64");
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
-  const read = readReport(payload);
+  const sent = SentReport.safeParse(strictJsonIn(payload, ENVELOPE_BYTES_MAX)).data;
+  const read = readReport(Buffer.from(JSON.stringify(sent?.report ?? null)));
   const reporter = read.report?.reporter.server_name;
   const unsigned = (why: string) => ({ read, origin: { signed: false, why } }) as const;
   const [problem] = problems;
@@ -123,10 +128,14 @@ export function readSignedReport(
   if (problem !== undefined) {
     return unsigned(`its signature does not verify by a pinned key (${problem.reason})`);
   }
-  if (signer === undefined || signers.some(({ organisation }) => organisation !== reporter)) {
+  if (
+    sent === undefined ||
+    signer === undefined ||
+    signers.some(({ organisation }) => organisation !== reporter)
+  ) {
     return unsigned("it is signed by another organisation than the reporter");
   }
-  return { read, origin: { signed: true, keyId: signer.keyId } };
+  return { read, origin: { signed: true, keyId: signer.keyId, to: sent.to, sentAt: sent.sent_at } };
 }
 
 function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
@@ -134,12 +143,19 @@ function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
   return data?.payloadType === PAYLOAD_TYPE ? data : undefined;
 }
 
-/** The envelope of a report's bytes, as JSON. @throws DrawbridgeError what the signer throws */
-export async function signReport(report: Uint8Array, signer: Signer): Promise<string> {
+/** The envelope in which a report is sent to another organisation, as JSON. @throws DrawbridgeError what the signer throws */
+export async function signReport(
+  report: AbuseReport,
+  to: string,
+  atMs: number,
+  signer: Signer,
+): Promise<string> {
+  const sent: z.input<typeof SentReport> = { to, sent_at: new Date(atMs).toISOString(), report };
+  const payload = Buffer.from(JSON.stringify(sent));
   const envelope: DsseEnvelope = {
     payloadType: PAYLOAD_TYPE,
-    payload: Buffer.from(report).toString("base64"),
-    signatures: [await dsseSignature(PAYLOAD_TYPE, report, signer)],
+    payload: payload.toString("base64"),
+    signatures: [await dsseSignature(PAYLOAD_TYPE, payload, signer)],
   };
   return `${JSON.stringify(envelope)}\n`;
 }
@@ -152,19 +168,20 @@ function pathOf(report: AbuseReport, digest: string): string {
   return `records/abuse/${server}-${hexOfDigest(digest).slice(0, 32)}.json`;
 }
 
-/** Whether the subject of a report that was filed before was restored since. @param revision one that may be accepted */
+/** Whether a report's subject was restored since it was sent, or filed for the first time. @param revision one that may be accepted */
 export async function wasRestoredSince(
   report: AbuseReport,
   digest: string,
+  sentAt: string,
   repository: Repository,
   revision: Revision,
 ): Promise<boolean> {
   const path = pathOf(report, digest);
   const filed = await gitLine(["log", "--format=%ct", revision, "--", path], repository.call());
-  if (filed === "") return false;
-  const filedAt = Number(filed.split("\n").at(-1)) * 1_000;
+  const filedAt = filed === "" ? [] : [Number(filed.split("\n").at(-1)) * 1_000];
+  const since = Math.min(Date.parse(sentAt), ...filedAt);
   const records = await containmentRecordsOf(report.subject.server_name, repository, revision);
-  return records.some(({ record }) => record.act === "restore" && Date.parse(record.timestamp) >= filedAt);
+  return records.some(({ record }) => record.act === "restore" && Date.parse(record.timestamp) >= since);
 }
 
 /** `isNew`: not filed before. @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */

@@ -8,7 +8,7 @@ import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
-import { signReport } from "../../../src/federation/abuse/report.ts";
+import { type AbuseReport, signReport } from "../../../src/federation/abuse/report.ts";
 import { ContainmentRecord } from "../../../src/federation/containment/contain-or-restore.ts";
 import { openStateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
@@ -180,9 +180,9 @@ describe("federation commands", () => {
       subject: { server_name: "matrix.lighthouse.example:8448" },
       ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: ["kid:b-1"] },
     };
-    const sign = async (reporter: string, key: string) => {
-      const bytes = Buffer.from(JSON.stringify({ ...report, reporter: { server_name: reporter } }));
-      writeFileSync(file, await signReport(bytes, fileSigner(key)));
+    const sign = async (reporter: string, key: string, to = "matrix.harbour.example", agoMs = 0) => {
+      const signed = { ...report, reporter: { server_name: reporter } } as AbuseReport;
+      writeFileSync(file, await signReport(signed, to, Date.now() - agoMs, fileSigner(key)));
     };
     await sign("pilots.example", pilots.file);
     const records = async (folder: string) =>
@@ -213,6 +213,13 @@ describe("federation commands", () => {
     await sign("salvage.example:443", removed.file);
     await refused(/its reporter was removed/);
 
+    await sign("pilots.example", pilots.file, "chat.dredger.example");
+    await refused(/it was sent to chat\.dredger\.example/);
+    await sign("pilots.example", pilots.file, undefined, 8 * 24 * 3_600_000);
+    await refused(/it was sent more than a week ago/);
+    await sign("pilots.example", pilots.file, undefined, -3_600_000);
+    await refused(/it is dated in the future/);
+
     await sign("pilots.example", pilots.file);
     const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
     assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
@@ -228,7 +235,7 @@ describe("federation commands", () => {
     const restored = await records("containment");
     const replayed = await apply();
     assert.equal(replayed.code, 1, replayed.stderr);
-    assert.match(replayed.stderr, /filed before, and its subject was restored since; nothing was done/);
+    assert.match(replayed.stderr, /its subject was restored after it was sent or filed; nothing was done/);
     assert.deepEqual(await records("containment"), restored);
   });
 
