@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 from synapse.module_api.errors import ConfigError
 from synapse.storage.controllers.state import server_acl_evaluator_from_event
 
-from drawbridge_border import BorderModule
+from drawbridge_border import BorderModule, enforced_acls
 from drawbridge_border.enforced_acls import EnforcedAcls
 from support import PARTNER, event, now
 
@@ -80,7 +81,11 @@ def fake_api(lookup: object, acl: object = None, without: str = "", *, is_in: bo
         get_storage_controllers=lambda: SimpleNamespace(state=state),
         get_datastores=lambda: SimpleNamespace(main=store),
     )
-    return SimpleNamespace(_hs=homeserver, server_name="a.test")
+
+    async def sleep(_seconds: float) -> None:
+        pass
+
+    return SimpleNamespace(_hs=homeserver, server_name="a.test", sleep=sleep)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +120,9 @@ def test_rooms_whose_cached_acl_is_not_the_one_of_their_state_differ() -> None:
     def differs(cached: EventBase | None, state: EventBase | None, *servers: str, is_in: bool = True) -> bool:
         lookup = Lookup(None if cached is None else server_acl_evaluator_from_event(cached))
         acls = EnforcedAcls(fake_api(lookup, state, is_in=is_in))  # type: ignore[arg-type]
-        assert now(acls.differing(["!room"], servers)) == [], "nothing is cached"
+        assert now(acls.differing(["!room"], servers)) == ([], 1), "nothing is cached"
         now(acls.enforcement("!room", "a.test"))
-        return now(acls.differing(["!room"], servers)) == ["!room"]
+        return now(acls.differing(["!room"], servers)) == (["!room"], 1)
 
     governed = acl(allow=("a.test", "b.test"))
     assert differs(None, governed), "a server that nobody names is let in"
@@ -141,6 +146,35 @@ def test_an_acl_of_thousands_of_names_does_not_keep_the_homeserver_busy() -> Non
     lookup = Lookup(SimpleNamespace(server_matches_acl_event=matches))
     acls = EnforcedAcls(fake_api(lookup, acl))  # type: ignore[arg-type]
     now(acls.enforcement("!room", "a.test"))
-    assert now(acls.differing(["!room"], [PARTNER])) == []
+    assert now(acls.differing(["!room"], [PARTNER])) == ([], 1)
     assert len(asked) < 100
     assert names[-1] in asked, "what was denied last"
+
+
+def test_many_servers_and_slow_acls_leave_the_homeserver_its_turns_and_the_last_rooms_uncompared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = 0.0
+    turns = [0.0]
+
+    def matches(_host: str) -> bool:
+        nonlocal seconds
+        seconds += 0.001
+        return True
+
+    async def sleep(_seconds: float) -> None:
+        turns.append(seconds)
+
+    monkeypatch.setattr(enforced_acls, "time", SimpleNamespace(monotonic=lambda: seconds))
+    rooms = [f"!{number}" for number in range(10)]
+    lookup = Lookup(None)
+    lookup.cache.entries.update(dict.fromkeys(rooms, SimpleNamespace(server_matches_acl_event=matches)))
+    acl = event("@a:a.test", "m.room.server_acl", state_key="", content={"allow": ["*"]})
+    api = fake_api(lookup, acl)
+    api.sleep = sleep
+    servers = [f"s{number}.test" for number in range(1_000)]
+    found, compared = now(EnforcedAcls(api).differing(rooms, servers))  # type: ignore[arg-type]
+    assert (found, compared) == ([], 4), "each room takes a second, and a request three"
+    assert max(later - before for before, later in itertools.pairwise(turns)) < 0.02
+    lookup.cache.entries[rooms[0]] = SimpleNamespace(server_matches_acl_event=lambda _host: False)
+    assert now(EnforcedAcls(api).differing(rooms, servers))[0] == [rooms[0]]  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ it is missing is found at start, and the homeserver does not start; so nothing h
 
 import contextlib
 import importlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from synapse.api.constants import EventTypes
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 _NOT_CACHED = object()
 # Stands for every server that nobody names (RFC 2606, section 2).
 _UNNAMED_SERVER = "unnamed-server.invalid"
-# Each name is compared with all in the ACL, ten thousand at most; the homeserver does nothing else meanwhile.
+# Each name is compared with all in the ACL, ten thousand at most.
 _COMPARISONS_MAX = 200_000
+# The homeserver does nothing else while names are compared, so it is given a turn this often.
+_TURN_SECONDS = 0.01
+# What one request may compare. The rooms that are left are not called compared, and are asked about again.
+_REQUEST_SECONDS = 3.0
 
 
 class _Evaluator(Protocol):
@@ -69,6 +74,7 @@ class EnforcedAcls:
             self._invite = homeserver.get_datastores().main.get_invite_for_local_user_in_room
             acls = importlib.import_module("synapse.storage.controllers.state")
             self._evaluator_of: Callable[[EventBase], _Evaluator] = acls.server_acl_evaluator_from_event
+            self._sleep = api.sleep
         except (AttributeError, ImportError) as error:
             raise UnsupportedHomeserverError(error.name) from None
 
@@ -89,16 +95,20 @@ class EnforcedAcls:
             enforces_state=enforced == stated,
         )
 
-    async def differing(self, room_ids: Iterable[str], servers: Iterable[str]) -> list[str]:
-        """Which of the rooms have an ACL in force that differs from their state.
+    async def differing(self, room_ids: Sequence[str], servers: Iterable[str]) -> tuple[list[str], int]:
+        """Which of the rooms have an ACL in force that differs from their state, and how many were compared.
 
+        They are compared in their order: the first always, the others as long as there is time.
         They are compared for these servers, for those that `_names_of` the state's ACL gives, and for
         one that nobody names. A room that is not cached does not differ: its next request reads the state.
         Nor does a room that the homeserver has left: it has no state of it any more, and nothing to enforce.
         """
         hosts = {_UNNAMED_SERVER, *_hosts(servers)}
-        found = []
-        for room_id in room_ids:
+        found: list[str] = []
+        turns = _Turns(self._sleep)
+        for compared, room_id in enumerate(room_ids):
+            if compared > 0 and turns.spent > _REQUEST_SECONDS:
+                return found, compared
             if self._cached(room_id, _NOT_CACHED, update_metrics=False) is _NOT_CACHED:
                 continue
             event = await self._state_event(room_id, EventTypes.ServerACL, "")
@@ -108,9 +118,12 @@ class EnforcedAcls:
                 continue
             stated = None if event is None else self._evaluator_of(event)
             named = set() if event is None else _hosts(_names_of(event.content))
-            if any(_allows(enforced, host) != _allows(stated, host) for host in hosts | named):
-                found.append(room_id)
-        return found
+            for host in hosts | named:
+                if _allows(enforced, host) != _allows(stated, host):
+                    found.append(room_id)
+                    break
+                await turns.give()
+        return found, len(room_ids)
 
     async def _is_in(self, room_id: str) -> bool:
         return await self._state_event(room_id, EventTypes.Create, "") is not None
@@ -123,6 +136,23 @@ class EnforcedAcls:
         """Who invited a local user to a room, if there is an invitation."""
         invite = await self._invite(user_id, room_id)
         return None if invite is None else invite.sender
+
+
+class _Turns:
+    """Gives the homeserver a turn now and then, and measures what is spent between the turns."""
+
+    def __init__(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Give a turn by this."""
+        self.spent = 0.0
+        self._sleep = sleep
+        self._since = time.monotonic()
+
+    async def give(self) -> None:
+        """Give a turn if one is due."""
+        if (passed := time.monotonic() - self._since) > _TURN_SECONDS:
+            self.spent += passed
+            await self._sleep(0)
+            self._since = time.monotonic()
 
 
 def _allows(evaluator: _Evaluator | None, host: str) -> bool:

@@ -157,7 +157,8 @@ class AclDifferences(_Guarded):
     async def _async_render_POST(self, request: SynapseRequest) -> tuple[int, JsonObject]:  # noqa: N802
         body = parse_json_object_from_request(request)
         rooms, servers = _identifiers(body, "rooms"), _identifiers(body, "servers")
-        return 200, {"differing": await self._acls.differing(rooms, servers)}
+        differing, compared = await self._acls.differing(rooms, servers)
+        return 200, {"differing": differing, "compared": compared}
 
 
 def _identifiers(body: JsonObject, name: str) -> list[str]:

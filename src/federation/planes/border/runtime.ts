@@ -136,7 +136,7 @@ export type AclEnforcement = z.output<typeof Enforcement>;
 
 const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
 
-const Differences = z.object({ differing: z.array(z.string()) });
+const Differences = z.object({ differing: z.array(z.string()), compared: z.int().min(1) });
 
 const Refreshed = z.object({ refreshed: z.literal(true) });
 
@@ -172,8 +172,17 @@ export function borderStatus(config: Pick<FederationConfig, "border" | "director
     enforcement: (room: string, server: string) =>
       ask(Enforcement, `/enforcement?${new URLSearchParams({ room_id: room, server })}`),
     /** Rooms whose ACL in force differs from their state, for one of these servers or any; at most 1,000 of each. */
-    differing: async (rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]> =>
-      (await ask(Differences, "/enforcement/differing", { rooms, servers })).differing,
+    differing: async (rooms: readonly string[], servers: readonly string[]): Promise<readonly string[]> => {
+      const found: string[] = [];
+      // The homeserver compares the first of them, as many as it has time for in one request.
+      for (let left = rooms; left.length > 0; ) {
+        const about = { rooms: left, servers };
+        const { differing, compared } = await ask(Differences, "/enforcement/differing", about);
+        found.push(...differing);
+        left = left.slice(compared);
+      }
+      return found;
+    },
     refresh: async (room: string): Promise<void> => {
       await ask(Refreshed, "/enforcement/refresh", { room_id: room });
     },
