@@ -61,6 +61,7 @@ export async function rotateAgent(context: Federation, parts: AgentParts, option
     }
     // The rotation was cut off before the new key was staged: nothing was deleted yet, so it begins again.
     if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
+    await requireOldCard(options, rotation.old);
     if (!isAt(rotation, "cleared")) {
       rmSync(keyFile, { force: true });
       flushFolder(dirname(keyFile));
@@ -100,6 +101,7 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   const old = offered.cardKeys.filter(
     ({ jwk }) => present === undefined || thumbprintOf(jwk) === thumbprintOf(present),
   );
+  await requireOldCard(options, old);
   const oldCards: Buffer[] = [];
   for (const pin of old) if (await isSignedByPin(card, pin)) oldCards.push(card);
   if (present !== undefined) {
@@ -115,6 +117,16 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   });
   writeWhole(stagedKey(keyFile), key.text, PRIVATE);
   return writeRotation(context.state, { ...rotation, step: "staged" });
+}
+
+/** @throws DrawbridgeError `usage` for a card that shows nothing, because none of these keys has signed it */
+async function requireOldCard({ oldCard }: RotateOptions, old: Rotation["old"]): Promise<void> {
+  if (oldCard === undefined) return;
+  for (const pin of old) if (await isSignedByPin(oldCard, pin)) return;
+  const names = old.map(({ keyId }) => keyId).join(", ");
+  throw new DrawbridgeError("usage", `the card of --old-card is not signed by the old key (${names})`, {
+    hint: "Name a card that this key has signed, or leave the option out. Nothing was changed.",
+  });
 }
 
 /** The thumbprint of a key that is staged; null for anything else that lies there, undefined where nothing does. */
@@ -182,10 +194,7 @@ async function publish(context: Federation, parts: AgentParts, options: RotateOp
   const url = options.cardUrl(registry);
   const own = () => ({ fetched: true, bytes: cardAt(rotation.card_file) }) as const;
   const oldCards: Uint8Array[] = rotation.old_cards.map((card) => Buffer.from(card, "base64"));
-  const { oldCard } = options;
-  if (oldCard !== undefined) {
-    for (const pin of old) if (await isSignedByPin(oldCard, pin)) oldCards.push(oldCard);
-  }
+  if (options.oldCard !== undefined) oldCards.push(options.oldCard);
   const proved = await proveIdentity(context, committed, {
     ...{ act: "rotate", agent, partner: serverName, procedure: ROTATE, parts: ["homeserver"] },
     ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },

@@ -221,15 +221,19 @@ describe("changing an agent's identity", () => {
     const { signatures: _none, ...bare } = JSON.parse(signed.toString());
     writeFile(cardFile, JSON.stringify(bare));
     const lost = { ...rotation, isLost: true };
+    const strangers = await cardBy(await cardKey("stranger"));
+    await assert.rejects(rotateAgent(federation, parts, { ...lost, oldCard: strangers }), { code: "usage" });
+    assert.equal(existsSync(`${keyFile}.next`), false, "nothing was begun");
     const first = await rotateAgent(federation, parts, lost);
     const unknown = first.conditions.filter(({ verdict }) => verdict !== "met");
     assert.deepEqual(
       unknown.map(({ condition, verdict, found }) => [condition, verdict, found]),
       [["old_identity_fails", "unknown", "old_identity on docs-qa: unknown (none no_card_of_the_old_key)"]],
     );
-    const strangers = await cardBy(await cardKey("stranger"));
-    const other = await rotateAgent(federation, parts, { ...lost, oldCard: strangers });
-    assert.equal(other.complete, false);
+    await assert.rejects(rotateAgent(federation, parts, { ...lost, oldCard: strangers }), {
+      code: "usage",
+      message: /--old-card is not signed by the old key \(harbour-card-1\)/,
+    });
     const shown = await rotateAgent(federation, parts, { ...lost, oldCard: signed });
     assert.equal(shown.complete, true);
   });
