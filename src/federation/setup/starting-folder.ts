@@ -7,7 +7,7 @@ import * as z from "zod";
 import type { Clock, Random } from "../../domain/clock.ts";
 import { quoted } from "../../domain/printable.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
-import { parseYaml } from "../../runtime/load-yaml.ts";
+import { ListenAddress, parseYaml } from "../../runtime/load-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { createFile, readIfPresent, requireAbsent } from "../../runtime/write-file.ts";
 import { ABUSE_REPORT_SCHEMA, abuseReportSchema } from "../abuse/report.ts";
@@ -92,15 +92,17 @@ function agentsOf(file: string): unknown {
   return (parse(text) as { readonly agents: unknown }).agents;
 }
 
-const OBSERVE_PORT = 29_341;
-const Observed = z.looseObject({ observe: z.looseObject({ port: z.int() }) });
+const OBSERVE = { host: "127.0.0.1", port: 29_341 };
+const Observed = z.looseObject({ observe: ListenAddress });
 
-/** @throws ConfigError when the bridge's configuration says none */
-function observePortOf(bridge: string | undefined): number {
-  if (bridge === undefined) return OBSERVE_PORT;
-  const file = join(bridge, "bridge.yaml");
-  const text = readIfPresent(file);
-  return text === undefined ? OBSERVE_PORT : parseYaml(Observed, text, file).observe.port;
+/** Where the bridge says that it is ready. @throws ConfigError when its configuration does not say where */
+function healthUrlOf(bridge: string | undefined): string {
+  const file = join(bridge ?? "", "bridge.yaml");
+  const text = bridge === undefined ? undefined : readIfPresent(file);
+  const { host, port } = text === undefined ? OBSERVE : parseYaml(Observed, text, file).observe;
+  // Who listens on every address is asked on this machine's own.
+  const asked = ({ "0.0.0.0": "127.0.0.1", "::": "::1" } as Readonly<Record<string, string>>)[host] ?? host;
+  return `http://${asked.includes(":") ? `[${asked}]` : asked}:${port}/readyz`;
 }
 
 function federationYaml(options: StartingOptions): string {
@@ -110,7 +112,7 @@ function federationYaml(options: StartingOptions): string {
   const card = {
     agentsFile: join(folder, "agents.yaml"),
     bridgeAuditFile: join(folder, "audit.jsonl"),
-    bridgeHealthUrl: `http://127.0.0.1:${observePortOf(bridge)}/readyz`,
+    bridgeHealthUrl: healthUrlOf(bridge),
   };
   const cardLines = stringify({ card }, { lineWidth: 0 }).trimEnd();
   return `# Federation control of ${options.serverName}. Paths are relative to this file.

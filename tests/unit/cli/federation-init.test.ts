@@ -87,6 +87,21 @@ describe("drawbridge federation init", () => {
     const { card } = loadFederationConfig(join(directory, "federation.yaml"));
     assert.equal(card?.agentsFile, join(bridge, "agents.yaml"));
     assert.equal(card.bridgeHealthUrl, "http://127.0.0.1:4711/readyz");
+    for (const [host, asked] of [
+      ["10.0.0.7", "10.0.0.7"],
+      ["0.0.0.0", "127.0.0.1"],
+      ["::", "[::1]"],
+      ["fd00::7", "[fd00::7]"],
+    ] as const) {
+      writeFileSync(
+        join(bridge, "bridge.yaml"),
+        JSON.stringify({ version: 1, observe: { host, port: 4711 } }),
+      );
+      const listening = init(t, "--bridge", bridge);
+      assert.equal((await listening.run()).code, ExitCode.ok, host);
+      const { card } = loadFederationConfig(join(listening.directory, "federation.yaml"));
+      assert.equal(card?.bridgeHealthUrl, `http://${asked}:4711/readyz`);
+    }
 
     writeFileSync(join(bridge, "agents.yaml"), "version: 1\nagents: {docs-qa: {}}\n");
     const refused = init(t, "--bridge", bridge);
