@@ -98,7 +98,8 @@ function orRefused(path: string, write: () => void): void {
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
     const isThere = "Move it away first, or name another place: what is there is never overwritten.";
-    const hint = code === "EEXIST" ? isThere : "Check the path and its rights.";
+    // Also said of a folder in the path that is a file.
+    const hint = code === "EEXIST" && existsSync(path) ? isThere : "Check the path and its rights.";
     throw new DrawbridgeError("usage", `cannot write ${path}: ${code}`, { hint, cause });
   }
 }

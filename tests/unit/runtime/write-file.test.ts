@@ -74,6 +74,8 @@ describe("writing files", () => {
     assert.throws(() => createFile(file, "lost"), { code: "usage", hint: /Move it away first/ });
     assert.equal(readFileSync(file, "utf8"), "kept");
     assert.throws(() => replacePrivateFile(directory, "lost"), { code: "usage" });
+    const below = join(file, "export.json");
+    assert.throws(() => replacePrivateFile(below, "lost"), { code: "usage", hint: /^Check the path/ });
     assert.deepEqual(readdirSync(directory), ["secret"]);
   });
 });
