@@ -114,7 +114,8 @@ interface RecordedRoom {
   readonly state: RoomState;
 }
 
-type Reopening = RecordedRoom & { readonly acting: ActingUser };
+/** `done`: what has changed so far, which stays so where the homeserver refuses a later step. */
+type Reopening = RecordedRoom & { readonly acting: ActingUser; readonly done: { changed: boolean } };
 
 interface Reopened {
   readonly obstacle?: RoomReason;
@@ -137,18 +138,17 @@ async function reopenAcl(reopening: Reopening): Promise<Reopened> {
 
 /** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
 async function reopenMembers(reopening: Reopening): Promise<Reopened> {
-  const { record, state, acting } = reopening;
-  let changed = false;
+  const { record, state, acting, done } = reopening;
   for (const [user, ban] of record.bans) {
     const member = state.members.get(user);
     if (member === undefined || !isOurBan(member, ban)) continue;
-    if (!mayBan(state.power, acting.userId, user)) return { changed, obstacle: "no_power" };
+    if (!mayBan(state.power, acting.userId, user)) return { ...done, obstacle: "no_power" };
     await acting.setMembership(state.roomId, user, "leave");
-    changed = true;
+    done.changed = true;
   }
   const levels = restoredLevels(reopening);
-  if (levels === undefined) return { changed };
-  if (!maySend(state.power, acting.userId, "m.room.power_levels")) return { changed, obstacle: "no_power" };
+  if (levels === undefined) return done;
+  if (!maySend(state.power, acting.userId, "m.room.power_levels")) return { ...done, obstacle: "no_power" };
   await acting.putState(state.roomId, "m.room.power_levels", "", levels);
   return { changed: true };
 }
@@ -169,12 +169,13 @@ async function withActor(
     if (actor === undefined) return { state, changed: false, obstacle: whyNobodyActs(session) };
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue;
+    const done = { changed: false };
     try {
-      const done = await work({ session, partner, record, state, acting });
-      return { ...done, state: done.changed ? await readRoom(session, record.room) : state };
+      const reopened = await work({ session, partner, record, state, acting, done });
+      return { ...reopened, state: reopened.changed ? await readRoom(session, record.room) : state };
     } catch (error) {
       if (!isRefusal(error)) throw error;
-      return { state, changed: false, obstacle: "refused" };
+      return { state, ...done, obstacle: "refused" };
     }
   }
 }

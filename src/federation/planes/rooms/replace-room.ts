@@ -50,7 +50,8 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
     .map(({ serverName }) => recordOf(session, serverName, state.roomId))
     .find((one) => one?.replace);
   const note = (entry: JournalEntry) => announce(session, concerned, () => entry);
-  const failed = (obstacle: RoomReason): EndedRoom => ({ obstacle, replacement: known?.replacement?.to });
+  let replacement = known?.replacement?.to;
+  const failed = (obstacle: RoomReason): EndedRoom => ({ obstacle, replacement });
   try {
     const creator = known?.replace === undefined ? await whoReplaces(ending) : known.replace.creator;
     if (known?.replace === undefined) {
@@ -60,12 +61,11 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
       });
     }
     let moved = { moved: 0, invited: 0 };
-    let replacement: RoomId | undefined;
     if (creator !== null) {
       const made = known?.replacement ?? (await makeRoom(ending, creator));
       if (made === undefined) return failed("not_replaced");
-      if (known?.replacement === undefined) await note(made);
       replacement = made.to;
+      if (known?.replacement === undefined) await note(made);
       const done = await moveEverybody(session, creator, made);
       if (done === undefined) return failed("not_replaced");
       moved = done;

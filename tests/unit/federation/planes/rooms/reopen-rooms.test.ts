@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
 import type { EventId, RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
-import { inviteAgain } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
+import { inviteAgain, reopenRooms } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
 import type { Member, RoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 import { foldEntry, type RoomRecord } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
@@ -150,6 +150,43 @@ describe("inviteAgain", () => {
         await invite(RECORD, { ...state, members });
         assert.equal(asked.length, membership === "leave" && sender === ALICE ? 1 : 0);
       }),
+    );
+  });
+});
+
+describe("reopenRooms", () => {
+  it("what was lifted before the homeserver refuses a step counts as changed [PLN-2]", async () => {
+    const state = (type: string, state_key: string, content: object, event_id = `$${type}`) => ({
+      ...{ type, state_key, sender: ALICE, event_id, origin_server_ts: 0, content },
+    });
+    const events = [
+      state("m.room.create", "", { room_version: "10" }),
+      state("m.room.power_levels", "", { users: { [ALICE]: 100 } }),
+      state("m.room.member", ALICE, { membership: "join" }),
+      state("m.room.member", JOINED, { membership: "ban" }, "$1"),
+      state("m.room.member", INVITED, { membership: "ban" }, "$2"),
+    ];
+    const lifted: UserId[] = [];
+    const setMembership = async (_room: RoomId, who: UserId) => {
+      if (lifted.length > 0) throw new DrawbridgeError("homeserver_refused", "no more of them");
+      lifted.push(who);
+    };
+    const journal = { rooms: [RECORD], room: () => RECORD, append: async () => undefined };
+    const session = {
+      intent: { own: OWN, allow: [OWN, PARTNER], retained: [PARTNER], closing: [] },
+      operatorId: `@operator:${OWN}`,
+      operator: { roomState: async () => events },
+      journals: new Map([[PARTNER, journal]]),
+      clock: new ManualClock(0),
+      home: { differing: async () => [] },
+      tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, setMembership }) },
+      note: () => undefined,
+    } as unknown as RoomsSession;
+    const { changed, outOfReach = [] } = await reopenRooms(session, [PARTNER]);
+    assert.deepEqual(lifted, [JOINED]);
+    assert.deepEqual(
+      [changed, outOfReach.map(({ subject, reason }) => [subject, reason])],
+      [true, [[ROOM, "refused"]]],
     );
   });
 });

@@ -1,0 +1,51 @@
+// A replacement that the homeserver does not let be completed.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
+import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifiers.ts";
+import { replaceRoom } from "../../../../../src/federation/planes/rooms/replace-room.ts";
+import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
+import type { JournalEntry } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
+
+const ROOM = "!room:a.test" as RoomId;
+const NEXT = "!next:a.test" as RoomId;
+const ALICE = "@alice:a.test" as UserId;
+
+describe("replaceRoom", () => {
+  it("a new room that could not be completed is named, so that it is closed and proved with the others [PLN-2]", async () => {
+    const event = (type: string, state_key: string, content: Record<string, unknown>) => ({
+      ...{ type, state_key, sender: ALICE, event_id: `$${type}` as EventId, origin_server_ts: 0, content },
+    });
+    const state = readRoomState(ROOM, [
+      event("m.room.create", "", { room_version: "10" }),
+      event("m.room.member", ALICE, { membership: "join" }),
+    ]);
+    const entries: JournalEntry[] = [];
+    const append = async (entry: JournalEntry) => entries.push(entry);
+    const session = {
+      intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [] },
+      operatorId: "@operator:a.test",
+      operator: {
+        isPerson: async () => true,
+        roomState: async () => undefined,
+        roomOfAlias: async () => {
+          throw new DrawbridgeError("homeserver_refused", "no aliases today");
+        },
+      },
+      journals: new Map([["b.test", { room: () => undefined, append }]]),
+      tokens: {
+        as: async () => ({ localAliases: async () => ["#one:a.test"], createRoom: async () => NEXT }),
+      },
+    } as unknown as RoomsSession;
+    const concerned = [
+      { serverName: "b.test", name: "b", mode: "contained", after: "keep", unclosable: "replace" },
+    ] as const;
+    const ended = await replaceRoom({ session, state, concerned, rooms: [] });
+    assert.deepEqual(ended, { obstacle: "not_replaced", replacement: NEXT });
+    assert.deepEqual(
+      entries.map(({ act }) => act),
+      ["replace", "replacement"],
+    );
+  });
+});
