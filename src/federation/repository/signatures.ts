@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
-import { gitLine } from "./git.ts";
+import { gitLine, gitOk } from "./git.ts";
 import { isDatedInFuture, parseRevision, type Repository, type Revision } from "./repository.ts";
 
 export interface SigningPolicy {
@@ -58,21 +58,31 @@ export async function unsignedAmong(
   const unknown = revisions.filter((revision) => !verified.has(`${signers} ${revision}`));
   for (let from = 0; from < unknown.length && unsigned.length < enough; from += COMMITS_PER_CALL) {
     const batch = unknown.slice(from, from + COMMITS_PER_CALL);
+    const input = `${batch.join("\n")}\n`;
     const printed = await gitLine(
       ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%H %G?", "--stdin"],
-      repository.call({
-        input: `${batch.join("\n")}\n`,
-        settings: [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`],
-      }),
+      repository.call({ input, settings: [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`] }),
     );
+    const raw = await gitOk(
+      ["rev-list", "--no-walk=unsorted", "--header", "--stdin"],
+      repository.call({ input }),
+    );
+    const dated = new Set(raw.toString("latin1").split("\0").flatMap(datedOnce));
     // `G` alone says: good, and by a key that the list has for git at the commit's date.
     const good = new Set(printed.split("\n").filter((line) => line.endsWith(" G")));
     for (const revision of batch) {
-      if (good.has(`${revision} G`)) verified.set(`${signers} ${revision}`, true);
+      if (good.has(`${revision} G`) && dated.has(revision)) verified.set(`${signers} ${revision}`, true);
       else unsigned.push(revision);
     }
   }
   return unsigned;
+}
+
+/** The ID of a raw commit with one date: of several, git judges a key by the first, and prints the last as the commit's. */
+function datedOnce(commit: string): readonly string[] {
+  const [id = "", ...lines] = commit.split("\n");
+  const headers = lines.slice(0, lines.indexOf(""));
+  return headers.filter((line) => line.startsWith("committer ")).length === 1 ? [id] : [];
 }
 
 interface Commit {

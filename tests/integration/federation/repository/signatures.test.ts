@@ -112,6 +112,27 @@ describe("signatures of commits", () => {
     assert.deepEqual(await found(skewed), [], "two clocks may differ a little");
   });
 
+  it("an expired key is not used again by a commit of two dates, of which git judges the key by one and shows the other [GIT-1]", async (t) => {
+    const { folder, repository, root, mine, found } = await signers(t);
+    const dayBefore = mine.allowed.replace('namespaces="git"', 'namespaces="git",valid-before="20260102"');
+    const expired = { allowedSignersFile: allowedSigners(join(folder, "expired"), dayBefore) };
+    const [at, who] = [AT / 1_000, `${AUTHOR.name} <${AUTHOR.email}>`];
+    const tree = operatorGit(repository.path, "rev-parse", `${root}^{tree}`);
+    const committed = (seconds: number) => `committer ${who} ${seconds} +0000\n`;
+    const dates = committed(at - 2 * 86_400) + committed(at);
+    const headers = `tree ${tree}\nparent ${root}\nauthor ${who} ${at} +0000\n${dates}`;
+    const sign = ["-q", "-Y", "sign", "-n", "git", "-f", mine.file];
+    const signature = execFileSync("ssh-keygen", sign, { input: `${headers}\nTwice\n` })
+      .toString()
+      .trim();
+    const input = `${headers}gpgsig ${signature.replaceAll("\n", "\n ")}\n\nTwice\n`;
+    const write = ["hash-object", "-t", "commit", "-w", "--literally", "--stdin"];
+    const twice = execFileSync("git", write, { cwd: repository.path, input }).toString().trim() as Revision;
+    assert.equal(operatorGit(repository.path, "log", "-1", "--format=%ct", twice), String(at));
+    assert.deepEqual(await found(twice, expired), [twice]);
+    assert.deepEqual(await found(twice), [twice], "by any key");
+  });
+
   it("an expired key is not used again by a merge that sets a younger accepted commit aside [GIT-1]", async (t) => {
     const { folder, root, mine, foreign, signed, dated, refused } = await signers(t);
     const day = 86_400;
