@@ -271,7 +271,8 @@ export function stageInput(
     ...{ revision, render, scope },
     evidence: [...new Set(items.map(({ digest }) => digest))].sort(),
     out_of_reach: [],
-    attested: stage === "data_duties" ? ["backups_expire", `${OWNER_WORD}change-owner-7`] : [],
+    attested:
+      stage === "data_duties" ? ["backups_expire", "check:federation", `${OWNER_WORD}change-owner-7`] : [],
     opened_at: minute(from),
     closed_at: minute(from + 5),
   };

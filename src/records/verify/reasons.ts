@@ -110,10 +110,17 @@ export const REASONS = {
   evidence_out_of_time: wrong("an item is from before or after the work on its stage", PROBE_AGAIN),
   evidence_shows_nothing: wrong("an item shows no condition of its stage", PROBE_AGAIN, 4),
   // What could not be reached.
-  out_of_reach_dropped: missing("what a stage lists as out of reach is not listed", COMPLETE_AGAIN),
+  out_of_reach_dropped: missing(
+    "what a stage lists as out of reach is not listed, or with another waiver",
+    COMPLETE_AGAIN,
+  ),
+  out_of_reach_not_stated: wrong(
+    "the completion lists as out of reach, or waives, what no stage does",
+    COMPLETE_AGAIN,
+  ),
   out_of_reach_not_waived: missing(
     "something was out of reach, and is not waived with a reason",
-    "Reach it, or have the owner waive it with a reason, and make the completion again.",
+    "Reach it, or have the owner waive it with a reason, and state the stage anew.",
   ),
   // What the completion binds.
   stage_not_bound: wrong("the completion names another statement of this stage, or none", COMPLETE_AGAIN),
@@ -144,6 +151,11 @@ export const REASONS = {
   static_tests_missing: missing(
     "an organisation has no static test that passed",
     "Run `drawbridge federation check` there, and make the completion again.",
+    3,
+  ),
+  static_test_not_attested: wrong(
+    "the completion names a static test of the partner that the partner's data duties do not attest",
+    "Name the test that the partner has stated, and make the completion again.",
     3,
   ),
   purge_not_shown: missing("no evidence of the data duties shows the purge", COMPLETE_AGAIN, 5),

@@ -6,6 +6,7 @@ import {
   type CompletionPredicate,
   type CompletionStatement,
   completionSubjects,
+  type OutOfReachEntry,
   type StagePredicate,
   type StageStatement,
   sameSubjects,
@@ -32,9 +33,6 @@ export function completionProblems({ subject, predicate }: CompletionStatement):
     if (purge.state === "done" && purge.evidence.length === 0) report("purge_not_shown");
     if ((purge.state === "waived") !== (purge.waiver !== null)) report("purge_not_waived");
     if ((retention.state === "kept") !== (retention.until !== null)) report("retention_undecided");
-    for (const entry of predicate.out_of_reach) {
-      if (entry.waived_by === null || entry.waiver === null) report("out_of_reach_not_waived", entry.subject);
-    }
     const { possible, owner, conditions } = predicate.readmission;
     if (possible && (owner === null || conditions.length === 0)) report("readmission_undecided");
   });
@@ -136,12 +134,27 @@ function checkRevisions({ revisions, bound, isWhole, report }: Bound): void {
   if (!isDeepStrictEqual(revisions, revisionsOf(ordered))) report("revisions_differ");
 }
 
-function checkOutOfReach({ out_of_reach, bound, report }: Bound): void {
-  const listed = new Set(out_of_reach.map(({ subject, reason }) => `${subject} ${reason}`));
+/** What every stage lists, each once. Whoever writes it down waives nothing in the other's name. */
+export function outOfReachIn(stages: readonly StageStatement[]): CompletionPredicate["out_of_reach"] {
+  const all = stages.flatMap(({ predicate }) => predicate.out_of_reach);
+  return [...new Map(all.map((one) => [wholeOf(one), one])).values()];
+}
+
+function wholeOf({ subject, reason, waived_by, waiver }: OutOfReachEntry): string {
+  return JSON.stringify([subject, reason, waived_by, waiver]);
+}
+
+function checkOutOfReach({ out_of_reach, bound, isWhole, report }: Bound): void {
+  const listed = new Set(out_of_reach.map(wholeOf));
   for (const { predicate } of bound) {
-    for (const { subject, reason } of predicate.out_of_reach) {
-      if (!listed.has(`${subject} ${reason}`)) report("out_of_reach_dropped", subject, placeOf(predicate));
+    for (const entry of predicate.out_of_reach) {
+      if (!listed.has(wholeOf(entry))) report("out_of_reach_dropped", entry.subject, placeOf(predicate));
     }
+  }
+  if (!isWhole) return;
+  const stated = new Set(outOfReachIn(bound).map(wholeOf));
+  for (const entry of out_of_reach) {
+    if (!stated.has(wholeOf(entry))) report("out_of_reach_not_stated", entry.subject);
   }
 }
 
@@ -170,13 +183,17 @@ function checkTrigger({ trigger, bound, report }: Bound): void {
   }
 }
 
-/** The remover writes down who attests for the partner, and the partner alone can have said so. */
-function checkOwner({ partner, attestations, bound, report }: Bound): void {
+/** The remover writes down who attests for the partner, and what tests passed there; the partner alone can have said so. */
+function checkOwner({ partner, attestations, static_tests, bound, report }: Bound): void {
   const own = bound.find(({ predicate }) => predicate.organisation === partner && isDuties(predicate));
   if (own === undefined) return;
   const attested = ownerAttested(own.predicate.attested);
   for (const { organisation, owner } of attestations) {
     if (organisation === partner && owner !== attested) report("owner_not_attested", owner);
+  }
+  for (const { organisation, command } of static_tests) {
+    const isStated = organisation !== partner || own.predicate.attested.includes(command);
+    if (!isStated) report("static_test_not_attested", command);
   }
 }
 

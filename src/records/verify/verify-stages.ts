@@ -67,6 +67,9 @@ export function judgeStage(
     if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
     if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
     for (const digest of absent) if (!unusable.has(digest)) report("evidence_missing", digest);
+    for (const { subject, waived_by, waiver } of predicate.out_of_reach) {
+      if (waived_by === null || waiver === null) report("out_of_reach_not_waived", subject);
+    }
     checkRevision(predicate, isClosed, report);
     checkItems(predicate, items, conditions, report);
     // What an absent item would have shown is not known.

@@ -51,16 +51,15 @@ function steady(text: string): string {
 
 describe("drawbridge verify", () => {
   it("a verified record fits on one screen and gives exit code 0 [OFF-3]", async (t) => {
-    const entry = { subject: "!old:a.test", reason: "no_power", waived_by: null, waiver: null };
+    const out_of_reach = [
+      { subject: "!old:a.test", reason: "no_power", waived_by: "security-owner", waiver: "room_is_empty" },
+    ];
     const folder = await folderOf(t, {
       stage: (predicate) =>
         predicate.organisation === "a.test" && predicate.stage === "room"
-          ? { ...predicate, out_of_reach: [entry] }
+          ? { ...predicate, out_of_reach }
           : predicate,
-      completion: (predicate) => ({
-        ...predicate,
-        out_of_reach: [{ ...entry, waived_by: "security-owner", waiver: "room_is_empty" }],
-      }),
+      completion: (predicate) => ({ ...predicate, out_of_reach }),
     });
     const { code, stdout, stderr } = await verify(folder);
     assert.deepEqual([code, stderr], [0, ""]);

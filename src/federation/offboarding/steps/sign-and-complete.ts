@@ -21,6 +21,7 @@ import {
   stageStatement,
 } from "../../../records/sign/sign-statements.ts";
 import type { Signer } from "../../../records/sign/signer.ts";
+import { outOfReachIn } from "../../../records/verify/verify-completion.ts";
 import { inOrder, placeOf } from "../../../records/verify/verify-stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
@@ -238,7 +239,6 @@ function completionOf(context: RunContext, removal: OwnRemoval, signer: Signer, 
   const now = [timestamp(context.clock.now()), ...ends].sort().at(-1) ?? "";
   const { run: id, kind, trigger, remover, partner } = run;
   const tested = { command: STATIC_TESTS_COMMAND, passed: true } as const;
-  const outOfReach = stages.flatMap(({ predicate }) => predicate.out_of_reach);
   return completionStatement(
     {
       ...{ run: id, kind, trigger, remover, partner, completed_at: now },
@@ -259,7 +259,7 @@ function completionOf(context: RunContext, removal: OwnRemoval, signer: Signer, 
         backup_expiry: { state: "attested", by: facts.backupsExpireBy },
         replicated_history: "not_retracted",
       },
-      out_of_reach: [...new Map(outOfReach.map((one) => [`${one.subject} ${one.reason}`, one])).values()],
+      out_of_reach: outOfReachIn(stages),
     },
     stages,
     byDigest(statements.evidence),

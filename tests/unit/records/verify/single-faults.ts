@@ -1,10 +1,24 @@
 // Records that are whole and genuine but for one fault, and the reason by which each is refused. Data.
 
+import type { OutOfReachEntry } from "../../../../src/records/format/statements.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { type Changes, minute } from "../../../support/removal.ts";
 import { completion, file, OTHER_DIGEST, onFirst, only } from "./changed-records.ts";
 
 const yearBefore = (at: string) => new Date(Date.parse(at) - 365 * 86_400_000).toISOString();
+
+const WAIVED = { subject: "!old:b.test", reason: "no_power", waived_by: "owner", waiver: "empty" };
+
+/** The partner lists a room as out of reach, and the completion the same unless it is told what. */
+function outOfReach(
+  change: Partial<OutOfReachEntry>,
+  listed: readonly OutOfReachEntry[] = [{ ...WAIVED, ...change }],
+): Changes {
+  return {
+    stage: only("b.test", "room", () => ({ out_of_reach: [{ ...WAIVED, ...change }] })),
+    ...completion(() => ({ out_of_reach: [...listed] })),
+  };
+}
 
 export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
   ["record_malformed", "another schema", file((record) => ({ ...record, schema: "svc.other.v1" }))],
@@ -220,29 +234,19 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
         item.probe === "invite" && item.vantage === "partner" ? { ...item, probe: "invitation" } : item,
     },
   ],
+  ["out_of_reach_dropped", "not in the completion", outOfReach({}, [])],
   [
-    "out_of_reach_dropped",
-    "not in the completion",
-    {
-      stage: only("a.test", "room", () => ({
-        out_of_reach: [{ subject: "!old:a.test", reason: "no_power", waived_by: "owner", waiver: "empty" }],
-      })),
-    },
+    "out_of_reach_not_stated",
+    "something that no stage lists",
+    completion(() => ({ out_of_reach: [WAIVED] })),
   ],
   [
-    "out_of_reach_not_waived",
-    "nobody answers for it",
-    completion(() => ({
-      out_of_reach: [{ subject: "!x", reason: "gone", waived_by: null, waiver: null }],
-    })),
+    "out_of_reach_not_stated",
+    "another waiver besides",
+    outOfReach({}, [WAIVED, { ...WAIVED, waived_by: "partner-ciso", waiver: "risk_accepted" }]),
   ],
-  [
-    "out_of_reach_not_waived",
-    "no reason",
-    completion(() => ({
-      out_of_reach: [{ subject: "!x", reason: "gone", waived_by: "owner", waiver: null }],
-    })),
-  ],
+  ["out_of_reach_not_waived", "nobody answers for it", outOfReach({ waived_by: null, waiver: null })],
+  ["out_of_reach_not_waived", "no reason", outOfReach({ waiver: null })],
   ["stage_not_bound", "not named", completion(({ stages }) => ({ stages: stages.slice(1) }))],
   [
     "bound_out_of_order",
@@ -307,7 +311,14 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
   [
     "owner_not_attested",
     "the partner has named nobody",
-    { stage: only("b.test", "data_duties", () => ({ attested: ["backups_expire"] })) },
+    { stage: only("b.test", "data_duties", () => ({ attested: ["check:federation"] })) },
+  ],
+  [
+    "static_test_not_attested",
+    "the partner has stated another",
+    completion(({ static_tests }) => ({
+      static_tests: static_tests.map((one) => ({ ...one, command: "penetration:passed" })),
+    })),
   ],
   [
     "purge_not_waived",

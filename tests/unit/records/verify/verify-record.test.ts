@@ -79,11 +79,12 @@ describe("verifyRecord", () => {
   });
 
   it("something out of reach may be waived with a signed reason, and is reported [OFF-3]", async () => {
-    const entry = { subject: "!old:a.test", reason: "no_power", waived_by: null, waiver: null };
-    const waived = { ...entry, waived_by: "security-owner", waiver: "room_is_empty" };
+    const out_of_reach = [
+      { subject: "!old:a.test", reason: "no_power", waived_by: "security-owner", waiver: "room_is_empty" },
+    ];
     const { bytes, trust } = await removalOf(A, B, {
-      stage: only("a.test", "room", () => ({ out_of_reach: [entry] })),
-      ...completion(() => ({ out_of_reach: [waived] })),
+      stage: only("a.test", "room", () => ({ out_of_reach })),
+      ...completion(() => ({ out_of_reach })),
     });
     const report = verifyRecord(bytes, trust);
     assert.equal(report.verified, true);
