@@ -1,6 +1,6 @@
 // drawbridge federation contain and restore, and the table of planes that acts on a partner print.
 import { resolve } from "node:path";
-import { shellWord } from "../../domain/printable.ts";
+import { printableLine, shellWord } from "../../domain/printable.ts";
 import {
   type Act,
   type ActResult,
@@ -135,7 +135,7 @@ function reportAct({ act, partner, record, recordPath, revision, setAside }: Act
     say(`SET ASIDE: the head is refused; this is built on ${short(setAside.lastGood)}, the last good one.`);
   } else if (setAside !== undefined) {
     say(`SET ASIDE: broken files were put back to ${short(setAside.lastGood)}, the last good revision:`);
-    for (const path of setAside.paths) say(`  ${path}`);
+    for (const path of setAside.paths) say(`  ${printableLine(path)}`);
   }
 }
 

@@ -69,7 +69,7 @@ report without a signature is filed and contains nobody; nor does one whose subj
     const subjectIn = (registry: Registry) => findPartner(registry, report.subject.server_name);
     if (apply === true && report.requested_action === "contain") {
       // Found as containment finds it: a head that is refused does not keep the partner open.
-      const { registry, tree } = await changeBase(federation, "workaround");
+      const { registry, tree } = await changeBase(federation, "workaround", report.subject.server_name);
       const { name } = subjectIn(registry);
       await refuseUnlessAuthentic(filing, registry, tree);
       return containFirst(filing, name, config);

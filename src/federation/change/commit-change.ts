@@ -3,12 +3,19 @@
 // reported and nothing changes; one change of this machine at a time; the branch moves from the commit that was built on,
 // or not at all; it never moves to a commit that the reconciler would refuse for want of a signature.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { printableLine } from "../../domain/printable.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
 import { assessBranch, assessInPlace } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { type RevisionFiles, readRevision, registryOf, renderedChanges } from "../reconcile/desired-state.ts";
+import {
+  type RevisionFiles,
+  readRevision,
+  registryOf,
+  renderedChanges,
+  stateAt,
+} from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
-import type { Registry } from "../registry/partner.ts";
+import { partnerCalled, partnerEntry, type Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
 import { type NewCommit, type Revision, writeCommit } from "../repository/repository.ts";
 import { canReadSigners, unsignedAmong } from "../repository/signatures.ts";
@@ -35,6 +42,8 @@ export type Change = Readonly<Awaited<ReturnType<typeof changesOf>>>;
 export interface ChangeOptions {
   readonly reason: string;
   readonly onBadHead?: OnBadHead;
+  /** As `changeBase` takes it. */
+  readonly about?: string;
   /** Undefined: nothing is to be done on this base. May be called again on another one; throws to have nothing happen. */
   readonly propose: (base: ChangeBase) => Promise<Proposal | undefined>;
   /** Checks what would be committed, and throws to have nothing happen. */
@@ -53,9 +62,9 @@ export function commitChange(context: Federation, options: ChangeOptions): Promi
 
 async function tryChange(
   context: Federation,
-  { propose, examine, intend, reason, onBadHead }: ChangeOptions,
+  { propose, examine, intend, reason, onBadHead, about }: ChangeOptions,
 ) {
-  const base = await changeBase(context, onBadHead);
+  const base = await changeBase(context, onBadHead, about);
   const proposal = await propose(base);
   if (proposal === undefined) return { revision: base.head, change: undefined, base };
   const change = await changesOf(context, base, proposal.edits);
@@ -176,8 +185,15 @@ export interface SetAside {
 /** What a head that is not good means for a change: it is refused, or what is wrong with it is left out. */
 export type OnBadHead = "refuse" | "workaround";
 
-/** @throws DrawbridgeError `head_refused`; RegistryError when an invalid registry cannot be worked around */
-export async function changeBase(context: Federation, onBadHead: OnBadHead = "refuse"): Promise<ChangeBase> {
+/**
+ * @param about the partner to be changed: a refused head that lacks it does not change what is in force, and is not built on
+ * @throws DrawbridgeError `head_refused`; RegistryError when an invalid registry cannot be worked around
+ */
+export async function changeBase(
+  context: Federation,
+  onBadHead: OnBadHead = "refuse",
+  about?: string,
+): Promise<ChangeBase> {
   const { repository, cache } = context;
   const { head, accepted, assessment } = await assessBranch(context);
   const baseOf = (base: Omit<ChangeBase, "head" | "textOf">): ChangeBase => ({
@@ -196,12 +212,21 @@ export async function changeBase(context: Federation, onBadHead: OnBadHead = "re
   const { reason, detail, hint } = assessment.refusal;
   const refused = () => new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
   if (onBadHead === "refuse") throw refused();
-  if (reason === "render_differs") return whole(head, false);
+  const lacksIt = async (registry: Registry) => {
+    if (about === undefined || accepted === undefined) return false;
+    const known = partnerCalled((await stateAt(context, accepted)).registry, about);
+    return known !== undefined && partnerEntry(registry, known.partner.serverName) === undefined;
+  };
+  if (reason === "render_differs") {
+    const base = await whole(head, false);
+    if (!(await lacksIt(base.registry))) return base;
+  }
   if (reason === "registry_invalid") {
     const repaired = await withoutBrokenFiles(context, head, accepted);
     const left = await assessInPlace(head, repaired.files, context);
     // Otherwise the files that are not broken may not be accepted either, and nor may what is built on them.
-    if (left.good || left.refusal.reason === "render_differs") {
+    const isUsable = left.good || left.refusal.reason === "render_differs";
+    if (isUsable && !(await lacksIt(repaired.registry))) {
       return baseOf({ tree: head, ...repaired, isRendered: false });
     }
   }
@@ -263,5 +288,5 @@ export function setAsideLines({ setAside }: ChangeBase): readonly string[] {
   if (setAside === undefined) return [];
   return setAside.reason === "head_refused"
     ? [`The refused commits are ignored; this commit is based on ${setAside.lastGood}.`]
-    : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths];
+    : [`Broken, and put back to ${setAside.lastGood}:`, ...setAside.paths.map(printableLine)];
 }

@@ -2,6 +2,7 @@
 // Invariant: a head that is not wholly good is refused as a whole; what was accepted before stays in force, and the
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { printableLine } from "../../domain/printable.ts";
 import {
   lostRetirement,
   type Retirement,
@@ -11,6 +12,7 @@ import {
 } from "../registry/cross-checks.ts";
 import { RegistryError } from "../registry/problems.ts";
 import { READMISSIONS } from "../registry/readmission-record.ts";
+import { GitBounds } from "../repository/git.ts";
 import type { Revision } from "../repository/repository.ts";
 import {
   canReadSigners,
@@ -81,8 +83,13 @@ export async function assess(revision: Revision | undefined, context: HeadContex
   if (revision === undefined) return refused("branch_missing", `${path} has no branch ${branch}`);
   const refusal = await assessOrigin(revision, context);
   if (refusal !== undefined) return { good: false, refusal };
-  const files = await readRevision(context.repository, revision, context.cache);
-  return assessInPlace(revision, files, context);
+  try {
+    const files = await readRevision(context.repository, revision, context.cache);
+    return await assessInPlace(revision, files, context);
+  } catch (error) {
+    if (error instanceof GitBounds) return refused("too_large", `${revision}: ${error.message}`);
+    throw error;
+  }
 }
 
 /** Judges other files in a revision's place, whoever has put that there. @throws DrawbridgeError `repository_unusable` */
@@ -156,11 +163,11 @@ async function assessFiles(
     }
     const [path] = [...renderedChanges(revision, files, registry).keys()].sort();
     if (path === undefined) return { good: true, desired: desiredState(revision, files, registry) };
-    return refused("render_differs", `${path} is not what the registry renders`);
+    return refused("render_differs", `${printableLine(path)} is not what the registry renders`);
   } catch (error) {
     if (!(error instanceof DrawbridgeError) || error.code !== "config_invalid") throw error;
     const [first, ...others] = error instanceof RegistryError ? error.problems : [];
-    const where = first === undefined ? "" : `: ${first.file}:${first.line} [${first.rule}]`;
+    const where = first === undefined ? "" : `: ${printableLine(first.file)}:${first.line} [${first.rule}]`;
     const more = others.length === 0 ? "" : ` and ${others.length} more`;
     return refused("registry_invalid", `the registry has problems${where}${more}`);
   }
@@ -168,6 +175,8 @@ async function assessFiles(
 
 const HINTS = {
   branch_missing: "Push the branch, or correct `repository.branch`.",
+  too_large:
+    "See what it holds below registry, rendered and kubernetes, and leave it out by a merge (git merge -s ours).",
   retirement_withdrawn:
     "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
   readmission_missing:

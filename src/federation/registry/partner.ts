@@ -175,9 +175,14 @@ export function partnerEntry({ partners }: Registry, serverName: string): Partne
   return partners.find(({ partner }) => partner.serverName === serverName);
 }
 
-/** By its server name or its file's name, which no two share. @throws DrawbridgeError `usage` */
+/** By its server name or its file's name, which no two share. */
+export function partnerCalled({ partners }: Registry, name: string): PartnerEntry | undefined {
+  return partners.find((entry) => entry.name === name || entry.partner.serverName === name);
+}
+
+/** The same. @throws DrawbridgeError `usage` */
 export function findPartner(registry: Registry, name: string): PartnerEntry {
-  const found = registry.partners.find((entry) => entry.name === name || entry.partner.serverName === name);
+  const found = partnerCalled(registry, name);
   if (found !== undefined) return found;
   if (name === registry.organisation.serverName) {
     throw new DrawbridgeError("usage", `${name} is this organisation's own server`, {

@@ -1,5 +1,6 @@
 // What can be wrong in a registry, reported all at once. Invariant: a value that may be a secret is never repeated.
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { printableLine } from "../../domain/printable.ts";
 
 export interface RegistryProblem {
   readonly file: string;
@@ -45,7 +46,8 @@ export function broken(rule: CrossRule, file: string, path: CrossProblem["path"]
 }
 
 export function renderProblem({ file, line, path, rule, message, hint }: RegistryProblem): string {
-  return `${file}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;
+  // Git keeps any name, such as one that goes on in a line of its own.
+  return `${printableLine(file)}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;
 }
 
 export class RegistryError extends DrawbridgeError {

@@ -56,6 +56,8 @@ export interface GitCall {
   readonly env?: Readonly<Record<string, string>>;
   /** Further settings, `name=value`, each as one argument. */
   readonly settings?: readonly string[];
+  /** How much it may print. */
+  readonly bytesMax?: number;
 }
 
 /** Whatever the exit code; `stderr` may quote the repository and is never logged. @throws DrawbridgeError `repository_unusable` */
@@ -64,7 +66,8 @@ export function git(
   call: GitCall,
 ): Promise<{ readonly code: number; readonly stdout: Buffer; readonly stderr: string }> {
   const settings = (call.settings ?? []).flatMap((setting) => ["-c", setting]);
-  const limits = { timeout: TIMEOUT_MS, killSignal: "SIGKILL", maxBuffer: OUTPUT_BYTES_MAX } as const;
+  const { bytesMax = OUTPUT_BYTES_MAX } = call;
+  const limits = { timeout: TIMEOUT_MS, killSignal: "SIGKILL", maxBuffer: bytesMax } as const;
   return new Promise((resolve, reject) => {
     const child = execFile(
       "git",
@@ -73,8 +76,8 @@ export function git(
       (cause, stdout, stderr) => {
         const { code = 0, killed = false } = cause ?? {};
         if (killed || code === "ERR_CHILD_PROCESS_STDIO_MAXBUFFER") {
-          const bounds = `${TIMEOUT_MS / 1_000} s and ${OUTPUT_BYTES_MAX} bytes`;
-          reject(gitFailure(args, `did not end within ${bounds}`));
+          const bounds = `${TIMEOUT_MS / 1_000} s and ${bytesMax} bytes`;
+          reject(new GitBounds(gitFailure(args, `did not end within ${bounds}`)));
         } else if (typeof code === "string") {
           const message = `cannot run git in ${call.cwd}: ${code}`;
           const hint =
@@ -100,6 +103,13 @@ export async function gitOk(args: readonly string[], call: GitCall): Promise<Buf
 
 export async function gitLine(args: readonly string[], call: GitCall): Promise<string> {
   return (await gitOk(args, call)).toString("utf8").trim();
+}
+
+/** Git was ended, because a repository holds more than it may. */
+export class GitBounds extends DrawbridgeError {
+  constructor({ code, message, hint = "" }: DrawbridgeError) {
+    super(code, message, { hint });
+  }
 }
 
 export function gitFailure(args: readonly string[], why: string): DrawbridgeError {

@@ -17,6 +17,8 @@ export type Revision = string & { readonly [brand]: "Revision" };
 /** Texts that are kept, in UTF-16 code units; each ID counts as that much more. */
 const KEPT_TEXTS = 8 << 20;
 const KEPT_LISTINGS = 16;
+/** Ten thousand partners take 2 MB. A few folders that name one another are files without end. */
+const LISTING_BYTES_MAX = 1 << 26;
 
 const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
@@ -159,7 +161,8 @@ export class Repository {
     const request = args.join("\0");
     const kept = this.#listings.get(request);
     if (kept !== undefined) return kept;
-    const lines = (await gitOk(args, this.call())).toString("utf8").split("\0");
+    const listed = await gitOk(args, this.call({ bytesMax: LISTING_BYTES_MAX }));
+    const lines = listed.toString("utf8").split("\0");
     const entries = lines.flatMap((line) => {
       const tab = line.indexOf("\t");
       const [mode = "", , blobId] = line.slice(0, Math.max(tab, 0)).split(" ");
@@ -274,27 +277,67 @@ async function lastDate(repository: Repository, { parents, at }: NewCommit): Pro
 }
 
 async function writeTree(repository: Repository, commit: NewCommit, folder: string): Promise<string> {
-  const written = [...commit.changes].flatMap(([path, text], index) =>
+  const { changes, parents } = commit;
+  const [base] = parents;
+  if (base !== undefined && changes.size === 0) return `${base}^{tree}`;
+  const written = [...changes].flatMap(([path, text], index) =>
     text === null ? [] : [{ path, text, file: join(folder, `${index}`) }],
   );
   for (const { file, text } of written) writeFileSync(file, text, { mode: 0o600 });
   const hashed =
     written.length === 0
       ? ""
-      : gitLine(
+      : await gitLine(
           ["hash-object", "-w", "--no-filters", "--stdin-paths"],
           repository.call({ input: written.map(({ file }) => `${file}\n`).join("") }),
         );
-  const call = { env: { GIT_INDEX_FILE: join(folder, "index") } };
-  const [base] = commit.parents;
-  const readBase = gitOk(["read-tree", base ?? "--empty"], repository.call(call));
-  const [idLines] = await Promise.all([hashed, readBase]);
-  const ids = idLines.split("\n");
-  const nothing = "0".repeat(base?.length ?? 0);
-  const lines = [
-    ...written.map(({ path }, index) => `100644 ${ids[index]}\t${path}\0`),
-    ...[...commit.changes].flatMap(([path, text]) => (text === null ? [`0 ${nothing}\t${path}\0`] : [])),
-  ];
-  await gitOk(["update-index", "-z", "--index-info"], repository.call({ ...call, input: lines.join("") }));
-  return gitLine(["write-tree"], repository.call(call));
+  const ids = hashed.split("\n");
+  const blobs = new Map<string, string | null>([...changes].map(([path]) => [path, null]));
+  for (const [index, { path }] of written.entries()) blobs.set(path, ids[index] ?? "");
+  return treeWith(repository, base, blobs);
+}
+
+/**
+ * A tree with files put in, or taken out (null). What is beside them is never entered: git refuses to read some trees into an
+ * index, and others have no end, and nobody's commit may keep a partner from being contained. Names are bytes (latin1).
+ */
+async function treeWith(
+  repository: Repository,
+  tree: string | undefined,
+  files: ReadonlyMap<string, string | null>,
+): Promise<string> {
+  const listed =
+    tree === undefined ? "" : await gitOk(["ls-tree", "-z", "--full-tree", tree], repository.call());
+  const entries = new Map<string, string>();
+  for (const line of listed.toString("latin1").split("\0").filter(Boolean)) {
+    const tab = line.indexOf("\t");
+    entries.set(line.slice(tab + 1), line.slice(0, tab));
+  }
+  const below = new Map<string, Map<string, string | null>>();
+  for (const [path, blob] of files) {
+    const [name = "", ...rest] = path.split("/");
+    const key = Buffer.from(name, "utf8").toString("latin1");
+    if (rest.length > 0) below.set(key, (below.get(key) ?? new Map()).set(rest.join("/"), blob));
+    else if (blob === null) entries.delete(key);
+    else entries.set(key, `100644 blob ${blob}`);
+  }
+  const inside = async ([name, inner]: readonly [string, ReadonlyMap<string, string | null>]) => {
+    const [mode, , id] = entries.get(name)?.split(" ") ?? [];
+    const isFolder = mode === "040000";
+    // A file in the place of the folder has none of what is to be taken out.
+    if (!isFolder && [...inner.values()].every((blob) => blob === null)) return;
+    const made = await treeWith(repository, isFolder ? id : undefined, inner);
+    if (made === emptyTree(made)) entries.delete(name);
+    else entries.set(name, `040000 tree ${made}`);
+  };
+  await Promise.all([...below].map(inside));
+  const input = Buffer.from([...entries].map(([name, entry]) => `${entry}\t${name}\0`).join(""), "latin1");
+  return gitLine(["mktree", "-z", "--missing"], repository.call({ input }));
+}
+
+/** Of the format of another ID; git keeps no folder without files. */
+function emptyTree({ length }: string): string {
+  return createHash(length === 64 ? "sha256" : "sha1")
+    .update("tree 0\0")
+    .digest("hex");
 }

@@ -55,6 +55,7 @@ export const RefusalReason = z.enum([
   "not_descendant",
   "signature_not_allowed",
   "date_not_possible",
+  "too_large",
   "registry_invalid",
   "retirement_withdrawn",
   "readmission_missing",

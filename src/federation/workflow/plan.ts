@@ -18,7 +18,14 @@ import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { thumbprintsElsewhere } from "../registry/cross-checks.ts";
-import { applicantsOf, findPartner, type PartnerEntry, retireAll } from "../registry/partner.ts";
+import {
+  applicantsOf,
+  findPartner,
+  type PartnerEntry,
+  partnerEntry,
+  type Registry,
+  retireAll,
+} from "../registry/partner.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 
@@ -50,21 +57,22 @@ export async function plan(
   procedure: Procedure,
   named: string,
   stateOf: (step: Step) => string | undefined = () => "pending",
+  before?: Registry,
 ) {
-  const base = await changeBase(context, procedure.onBadHead);
+  const base = await changeBase(context, procedure.onBadHead, named);
   const entry = findPartner(base.registry, named);
   const [first] = procedure.steps;
   const steps = [];
   let text = await base.textOf(entry.file);
-  let before = renderAll(base.registry);
+  let renders = renderAll(base.registry);
   let changed: Awaited<ReturnType<typeof differences>> = [];
   for (const step of procedure.steps) {
     const { plane, direction, edit } = step;
     if (procedure.commits === "each" || step === first) {
-      text = editYaml(text, stepEdits(step, base.registry, entry));
+      text = editYaml(text, stepEdits(step, base.registry, entry, before));
       const after = renderAll((await changesOf(context, base, new Map([[entry.file, text]]))).after);
-      changed = await differences(before, after);
-      before = after;
+      changed = await differences(renders, after);
+      renders = after;
     }
     const state = stateOf(step);
     if (state === undefined) continue;
@@ -80,28 +88,37 @@ export async function plan(
   return { procedure: procedure.name, partner: entry.partner.serverName, steps };
 }
 
-/** What a step edits in the partner's entry; a retired key that another entry pins is retired for this partner alone. */
+/**
+ * What a step edits in the partner's entry; a retired key that another entry pins is retired for this partner alone.
+ * @param before the registry when the procedure began: what was taken out of it since is retired as well
+ */
 export function stepEdits(
   { plane, direction, edit }: Pick<Step, "plane" | "direction" | "edit">,
   registry: ChangeBase["registry"],
   { file, partner }: Pick<PartnerEntry, "file" | "partner">,
+  before: Registry = registry,
 ): readonly YamlEdit[] {
   if (plane === null || edit === null) return [];
   if (edit === "contained") return [{ path: ["contained"], value: direction === "closed" }];
   const moved = { path: ["planes", plane], value: direction };
   if (edit === "plane") return [moved];
-  const { cardKeys: pinned, clients: own, serverKeys } = retireAll(partner);
+  const earlier = partnerEntry(before, partner.serverName)?.partner ?? partner;
+  const known = retireAll({ ...earlier, retired: partner.retired });
+  const { cardKeys: pinned, clients: own, serverKeys } = retireAll({ ...partner, retired: known });
   const elsewhere = thumbprintsElsewhere(registry, file);
   const cardKeys = pinned.map(({ keyId, thumbprint }) =>
     thumbprint === undefined || elsewhere.has(thumbprint) ? { keyId } : { keyId, thumbprint },
   );
-  const applicants = applicantsOf(registry, partner).map(({ clientId }) => clientId);
+  const applied = [before, registry].flatMap((one) => applicantsOf(one, partner));
+  const applicants = applied.map(({ clientId }) => clientId);
   const clients = [...new Set([...own, ...applicants])];
   return [moved, { path: ["retired"], value: { cardKeys, clients, serverKeys } }];
 }
 
-interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "examine"> {
+interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "about" | "examine"> {
   readonly partner: string;
+  /** As `stepEdits` takes it. */
+  readonly before?: Registry | undefined;
   /** What else is proposed; `isSame`: the partner's file says already what it would say. As `propose` otherwise. */
   readonly say: (
     base: ChangeBase,
@@ -115,15 +132,15 @@ export function commitStep(
   context: Federation,
   { onBadHead }: Procedure,
   step: Step,
-  { partner, say, ...options }: StepCommit,
+  { partner, before, say, ...options }: StepCommit,
 ): Promise<Committed> {
   return commitChange(context, {
-    ...{ ...options, onBadHead },
+    ...{ ...options, onBadHead, about: partner },
     propose: async (base) => {
       const entry = findPartner(base.registry, partner);
-      const before = await base.textOf(entry.file);
-      const text = editYaml(before, stepEdits(step, base.registry, entry));
-      const said = await say(base, entry, text === before);
+      const present = await base.textOf(entry.file);
+      const text = editYaml(present, stepEdits(step, base.registry, entry, before));
+      const said = await say(base, entry, text === present);
       return said && { edits: new Map([[entry.file, text]]), ...said };
     },
   });

@@ -1,6 +1,7 @@
 // One act on a real repository: what is committed, and what each bad night ends in.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
@@ -9,6 +10,7 @@ import { CONTAINMENT_ORDER } from "../../../../src/federation/plane-order.ts";
 import { planeOfPath } from "../../../../src/federation/planes/render.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { partnerEntry } from "../../../../src/federation/registry/partner.ts";
 import { plan } from "../../../../src/federation/workflow/plan.ts";
 import { CONTAIN } from "../../../../src/federation/workflow/procedure.ts";
 import {
@@ -116,6 +118,68 @@ describe("containing and restoring a partner", () => {
     await Promise.all([act("lighthouse"), act("pilot-station", other.federation)]);
     assert.deepEqual(containedIn(await one.assertWhole()), ["dredger", "lighthouse", "pilot-station"]);
     assert.equal((await one.records()).length, 4);
+  });
+
+  it("contain finds a partner that is in force, although a refused head lacks it or names another server there [CON-1]", async (t) => {
+    const { contain, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    const good = await repository.requireHead();
+    const text = registryFiles().get(PILOTS) ?? "";
+    const other = text.replaceAll("pilots.example", "others.example");
+    const gull: [string, string] = ["registry/partners/gull.yaml", "not: [valid\n"];
+    for (const bad of [[[PILOTS, null]], [[PILOTS, null], gull], [[PILOTS, other]]] as const) {
+      await commitOnTop(repository, new Map<string, string | null>(bad));
+      const { setAside } = await contain("pilot-station");
+      assert.equal(setAside?.reason, "head_refused");
+      const registry = await assertWhole();
+      assert.deepEqual(containedIn(registry), ["dredger", "pilot-station"]);
+      assert.equal(partnerEntry(registry, "pilots.example")?.partner.contained, true);
+      assert.equal((await runPass(federation)).refusal, undefined);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+      await runPass(federation, { allowNonFastForward: true });
+    }
+  });
+
+  it("contain works whatever a commit has put into the tree [CON-1]", async (t) => {
+    const { contain, repository, federation, assertWhole } = await control(t);
+    await runPass(federation);
+    const good = await repository.requireHead();
+    const git = (args: readonly string[], input = "") =>
+      execFileSync("git", args, { cwd: repository.path, input }).toString().trim();
+    const blob = git(["hash-object", "-w", "--stdin"], "x");
+    let endless = git(["mktree"], `100644 blob ${blob}\tx\n`);
+    for (let level = 0; level < 12; level++) {
+      const inside = Array.from({ length: 10 }, (_, index) => `040000 tree ${endless}\t${index}\n`);
+      endless = git(["mktree"], inside.join(""));
+    }
+    // Git makes a folder of this name, and reads it into no index.
+    const unreadable = git(["mktree"], `100644 blob ${blob}\tconfig\n`);
+    const put = (tree: string, ...entries: readonly string[]) => {
+      const names = new Set(entries.map((one) => one.split("\t")[1]));
+      const kept = git(["ls-tree", tree]).split("\n");
+      const all = [...kept.filter((one) => !names.has(one.split("\t")[1])), ...entries];
+      return git(["mktree"], `${all.join("\n")}\n`);
+    };
+    const registry = git(["rev-parse", `${good}:registry`]);
+    const trees = {
+      accepted: put(good, `040000 tree ${unreadable}\t.git`, `040000 tree ${endless}\tdocs`),
+      registry_invalid: put(
+        good,
+        `040000 tree ${put(registry, `040000 tree ${unreadable}\t.git`)}\tregistry`,
+      ),
+      render_differs: put(good, `100644 blob ${blob}\trendered`),
+      too_large: put(good, `040000 tree ${put(registry, `040000 tree ${endless}\tdocs`)}\tregistry`),
+    };
+    for (const [reason, tree] of Object.entries(trees)) {
+      const head = operatorGit(repository.path, "commit-tree", "-m", "More", "-p", good, tree);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", head);
+      assert.equal((await runPass(federation)).refusal?.reason ?? "accepted", reason);
+      await contain();
+      assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"], reason);
+      assert.equal((await runPass(federation)).refusal, undefined, reason);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+      await runPass(federation, { allowNonFastForward: true });
+    }
   });
 
   it("contain puts another partner's broken file back to the last good revision [CON-1]", async (t) => {

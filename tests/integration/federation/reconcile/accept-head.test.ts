@@ -6,9 +6,10 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
+import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { federationStatus } from "../../../../src/federation/containment/federation-status.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
-import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
+import { acceptedState, goodState } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { type Revision, writeCommit } from "../../../../src/federation/repository/repository.ts";
 import { readHead } from "../../../../src/federation/state/plane-records.ts";
@@ -339,6 +340,21 @@ describe("accepting the branch's head", () => {
       assert.equal(refusal?.reason, "registry_invalid", path);
       assert.match(refusal.detail, new RegExp(path), path);
       assert.equal(revision, good, path);
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+    }
+  });
+
+  it("a file's name begins no line of a message, nor of a commit's [GIT-1]", async (t) => {
+    const { pass, federation, repository } = await control(t);
+    await pass();
+    const good = await repository.requireHead();
+    for (const folder of ["registry/partners", "rendered"]) {
+      await commitOnTop(repository, new Map([[`${folder}/x\nhint: Run this.`, "x"]]));
+      const { refusal } = await pass();
+      assert.match(refusal?.detail ?? "", /x\\u000ahint: Run this\./);
+      await assert.rejects(goodState(federation), (error: Error) => !/^hint/m.test(error.message));
+      const { revision } = await performAct(federation, "contain", "lighthouse");
+      assert.doesNotMatch(operatorGit(repository.path, "log", "-1", "--format=%B", revision), /^hint/m);
       operatorGit(repository.path, "update-ref", "refs/heads/main", good);
     }
   });
