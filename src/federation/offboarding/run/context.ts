@@ -13,6 +13,9 @@ import { commandSigner, fileSigner, type Signer } from "../../../records/sign/si
 import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { Federation } from "../../reconcile/context.ts";
+import { stateAt } from "../../reconcile/desired-state.ts";
+import type { Registry } from "../../registry/partner.ts";
+import type { Revision } from "../../repository/repository.ts";
 import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { Block } from "../../workflow/procedure.ts";
 import type { JudgedCondition } from "../../workflow/step-verdict.ts";
@@ -97,6 +100,11 @@ export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
     });
   }
   return { ...run, parties };
+}
+
+/** The registry as it was when the run was opened. @throws as `stateAt` */
+export async function registryBefore(federation: Federation, { baseline }: Run): Promise<Registry> {
+  return (await stateAt(federation, baseline.revision as Revision)).registry;
 }
 
 /** Does one step of the run that is named, as by `findRun`, while no other process does. */

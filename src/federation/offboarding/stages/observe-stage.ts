@@ -11,7 +11,7 @@ import type { PlaneName } from "../../plane-order.ts";
 import type { Drift, OutOfReach as PlaneOutOfReach } from "../../planes/plane.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { desiredPlane, stateAt } from "../../reconcile/desired-state.ts";
+import { desiredPlane } from "../../reconcile/desired-state.ts";
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
 import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { parseRevision } from "../../repository/repository.ts";
@@ -21,7 +21,7 @@ import { removalStep } from "../../workflow/procedure.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
 import { HINTS, judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/file.ts";
-import type { RunContext } from "../run/context.ts";
+import { type RunContext, registryBefore } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
 
 export const NOT_OUR_ROOM = "not_our_room";
@@ -182,7 +182,7 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
       hint: "End it (drawbridge offboarding abort), and open another: what it has to cover is not known.",
     });
   }
-  return partnerEntry((await stateAt(context, base)).registry, counterpartyIn(run))?.partner;
+  return partnerEntry(await registryBefore(context, run), counterpartyIn(run))?.partner;
 }
 
 /** Rooms of which something is unknown, unless the plane itself has named them. */

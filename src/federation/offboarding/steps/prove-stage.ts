@@ -21,7 +21,7 @@ import { parseRevision, type Repository, type Revision } from "../../repository/
 import { commitStep } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/file.ts";
-import { OffboardingBlocked, type RunContext } from "../run/context.ts";
+import { OffboardingBlocked, type RunContext, registryBefore } from "../run/context.ts";
 import {
   counterpartyIn,
   type Run,
@@ -163,6 +163,8 @@ export async function commitStage(context: RunContext, stage: StageName): Promis
   const step = removalStep(run.kind, stage);
   const { revision } = await commitStep(context, removal(run.kind), step, {
     ...{ partner: counterpartyIn(run), reason: `drawbridge: offboarding ${stage}` },
+    // A pin that somebody has taken out of the entry since is no less one that the partner had.
+    before: step.edit === "retire" ? await registryBefore(context, run) : undefined,
     say: async (base, { partner }, isSame) => {
       // Anybody may write the same words into a message: what counts is what stands in the file.
       found = isSame ? await stageCommit(repository, run, stage) : undefined;

@@ -14,8 +14,14 @@ import {
 import { waiverText } from "../../../records/verify/verify-record.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";
-import { labelOf, removal, removalStep, type StepStatus } from "../../workflow/procedure.ts";
-import { blocksIn, type OffboardingContext, type StageBlock, withRun } from "../run/context.ts";
+import { labelOf, removal, removalStep, type Step, type StepStatus } from "../../workflow/procedure.ts";
+import {
+  blocksIn,
+  type OffboardingContext,
+  registryBefore,
+  type StageBlock,
+  withRun,
+} from "../run/context.ts";
 import {
   counterpartyIn,
   type OutOfReach,
@@ -235,10 +241,12 @@ function otherCommand({ run, stages, completion }: RunView): readonly string[] {
 export function planRemoval(context: OffboardingContext, named?: string) {
   return withRun(context, named, async ({ run, trust: { parties } }) => {
     const { stages } = viewOf(run, parties);
-    const left = await plan(context, removal(run.kind), counterpartyIn(run), ({ name }) => {
+    const stateOf = ({ name }: Step) => {
       const state = stages.find(({ stage }) => stage === name)?.own.state;
       return run.ended === null && (state === "pending" || state === "closing") ? state : undefined;
-    });
+    };
+    const before = await registryBefore(context, run);
+    const left = await plan(context, removal(run.kind), counterpartyIn(run), stateOf, before);
     return { run: run.run, ...left };
   });
 }

@@ -339,6 +339,26 @@ describe("removal workflow", () => {
     }
   });
 
+  it("a removal retires also what was taken out of the partner's entry, or renamed there, while it ran [OFF-5]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    const { repository } = a.federation;
+    const file = `registry/partners/${B[0]}.yaml`;
+    const textOf = async () =>
+      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    await closeStages(4);
+    // As somebody tidies up whose planes are closed, or who means to spare a key.
+    const edited = editYaml(await textOf(), [
+      { path: ["card"], value: undefined },
+      { path: ["azp"], value: "b-renamed" },
+    ]);
+    await commitRegistry(repository, new Map([[file, edited]]));
+    const { did, progress } = await next(a.context);
+    assert.equal(did, "proved", JSON.stringify(progress?.proof?.conditions));
+    const { retired } = parse(await textOf()) as Record<"retired", Record<string, readonly unknown[]>>;
+    assert.deepEqual(retired["clients"], [`${B[0]}-bridge`, "b-renamed"]);
+    assert.deepEqual(retired["cardKeys"], [{ keyId: `${B[0]}-card` }]);
+  });
+
   it("a commit that only says that it closes a plane does not keep the stage from closing it and retiring the partner [OFF-2] [OFF-5]", async (t) => {
     const { a, closeStages } = await openParties(t);
     const { repository } = a.federation;
