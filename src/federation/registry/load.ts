@@ -42,17 +42,21 @@ type KnownPartners = Map<string, Partner>;
 /** What is not below `registry/` is left alone. @throws RegistryError with every problem found */
 export function loadRegistry(files: ReadonlyMap<string, RegistryFile>, known: KnownPartners = new Map()) {
   const problems: RegistryProblem[] = [];
+  // There may be more of them than a call has arguments.
+  const add = (more: readonly RegistryProblem[]) => {
+    for (const problem of more) problems.push(problem);
+  };
   const partners: PartnerEntry[] = [];
   for (const [path, file] of files) {
     if (!path.startsWith(FOLDER) || path === ORGANISATION_FILE) continue;
     const name = partnerName(path);
     if (name === undefined) {
-      if (OTHER_FILES.test(path)) problems.push(...secretsInText(textOf(file), path));
+      if (OTHER_FILES.test(path)) add(secretsInText(textOf(file), path));
       else problems.push(unknownFile(path));
       continue;
     }
     const { value, problems: found } = readPartner(file, path, known);
-    problems.push(...found);
+    add(found);
     if (value !== undefined) partners.push({ name, file: path, partner: value });
   }
   partners.sort((a, b) => (a.partner.serverName < b.partner.serverName ? -1 : 1));
@@ -60,11 +64,11 @@ export function loadRegistry(files: ReadonlyMap<string, RegistryFile>, known: Kn
   const own = files.get(ORGANISATION_FILE);
   const { value: organisation, problems: found } =
     own === undefined ? NO_ORGANISATION : readRegistryFile(Organisation, textOf(own), ORGANISATION_FILE);
-  problems.push(...found);
+  add(found);
   if (organisation === undefined) throw new RegistryError(problems);
 
   const registry: Registry = { organisation, partners };
-  problems.push(...locate(crossCheck(registry), files));
+  add(locate(crossCheck(registry), files));
   if (problems.length > 0) throw new RegistryError(problems);
   return registry;
 }
@@ -129,11 +133,11 @@ export type LineOf = (path: Path) => number;
 /** One file, with every problem in it; the value is undefined when there is any. */
 function readRegistryFile<Schema extends z.ZodType>(schema: Schema, text: string, file: string) {
   const read = parseBounded(text);
-  const secrets = read.isRefused ? [] : secretsInText(text, file);
-  if (read.document !== undefined) {
-    // Also what can be made out of a broken file: a secret in it has been committed all the same.
-    secrets.push(...secretsInValues(read.document.contents, read.lines, file));
-  }
+  // Also what can be made out of a broken file: a secret in it has been committed all the same.
+  const secrets = [
+    ...(read.isRefused ? [] : secretsInText(text, file)),
+    ...(read.document === undefined ? [] : secretsInValues(read.document.contents, read.lines, file)),
+  ];
   if (read.problems.length > 0) {
     const problems = read.problems.map((problem) => ({
       ...{ file, path: "", rule: "yaml", hint: "Write it as plain YAML, one key a line." },

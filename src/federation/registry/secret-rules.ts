@@ -19,11 +19,11 @@ const HOLDS = {
 type SecretRule = keyof typeof HOLDS;
 const RULES = Object.keys(HOLDS) as SecretRule[];
 
-/** What a line shows by itself. */
+/** What a line shows by itself. Each takes time in proportion to the line, whatever that holds. */
 const PATTERNS: Readonly<Partial<Record<SecretRule, RegExp>>> = {
   "secret.private_jwk_member": /(?:^|[\s{,#"'])(?:d|p|q|dp|dq|qi|k|oth)["']?\s*:\s*["']?[A-Za-z0-9+/_-]{16,}/,
   "secret.pem_block": /-----\s*BEGIN [A-Z0-9 ]+-----|PuTTY-User-Key-File|AGE-SECRET-KEY-1/i,
-  "secret.jwt": /\beyJ[A-Za-z0-9_-]{6,}\.(?:[A-Za-z0-9_-]*\.){1,3}[A-Za-z0-9_-]*/,
+  "secret.jwt": /\beyJ[A-Za-z0-9_-]{6,2048}\.(?:[A-Za-z0-9_-]*\.){1,3}[A-Za-z0-9_-]*/,
   "secret.authorization": /\b(?:bearer|basic)\s+(?=\S*[0-9+/=_])[A-Za-z0-9._~+/=-]{12,}/i,
   "secret.matrix_token":
     /\b(?:sy[tr]|ma[tr]|mc[tr]|mpt)_[A-Za-z0-9_-]{10,}|\b(?:as|hs)_token["']?\s*[:=]\s*["']?\S/,
@@ -31,14 +31,17 @@ const PATTERNS: Readonly<Partial<Record<SecretRule, RegExp>>> = {
   "secret.vendor_token":
     /\b(?:gh[pousr]_[A-Za-z0-9]{20}|github_pat_[A-Za-z0-9_]{20}|glpat-[A-Za-z0-9_-]{16}|xox[abeoprs]-[A-Za-z0-9-]{10}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30}|sk[-_](?:live_|test_|proj-|ant-)?[A-Za-z0-9]{16}|npm_[A-Za-z0-9]{30}|hv[bs]\.[A-Za-z0-9_-]{20}|pypi-[A-Za-z0-9_-]{20}|dop_v1_[a-f0-9]{20})/,
   "secret.url_credentials":
-    /\b[a-z][a-z0-9+.-]*:\/\/[^\s/?#@"']+@|[?&](?:access_token|token|api_?key|key|password|client_secret|secret|sig|signature)=[^\s&"']/i,
+    /[a-z0-9+.-]:\/\/[^\s/?#@"']+@|[?&](?:access_token|token|api_?key|key|password|client_secret|secret|sig|signature)=[^\s&"']/i,
 };
 
 const SECRET_NAME =
   "passwords?|passwd|pwd|passphrase|secrets?|tokens?|api_?keys?|private_?keys?|credentials?|seed";
 /** A key whose value would be a secret: `clientSecret`, `access_token`, `password`; not `tokenEndpoint`. */
 const SECRET_KEY = new RegExp(`(?:${SECRET_NAME})$`, "i");
-const NAMED_IN_COMMENT = new RegExp(`(?:${SECRET_NAME})["']?\\s*[:=]\\s*["']?(?=\\S*[0-9!$%&*])\\S{6,}`, "i");
+const NAMED_IN_COMMENT = new RegExp(
+  `(?:${SECRET_NAME})["']?\\s*[:=]\\s*["']?(?=\\S{0,255}[0-9!$%&*])\\S{6,}`,
+  "i",
+);
 /** To the end of the line, a carriage return before its line feed included. */
 const COMMENT = /(?:^|\s)#(.*)$/s;
 

@@ -70,6 +70,17 @@ describe("secret rules", () => {
     );
   });
 
+  it("a text takes time in proportion to its length, whatever it holds [REG-1]", () => {
+    const length = 262_144;
+    const pieces = ["a.", "eyJ-", "token=", "-----BEGIN A", "basic ", "d :", "as_token ", "sha256:", "://a@"];
+    const texts = pieces.map((piece) => `# ${piece.repeat(length / piece.length)}`);
+    for (const text of [...texts, "as_token:x\n".repeat(150_000)]) {
+      const begun = process.cpuUsage();
+      problemsOf(new Map([["registry/README.md", text]]));
+      assert.ok(process.cpuUsage(begun).user < 5_000_000, text.slice(0, 20));
+    }
+  });
+
   it("a comment is searched whatever ends its line [REG-1]", () => {
     for (const end of ["\r", "\u2028", "\r x"]) {
       const problems = problemsOf(withLine(PARTNER, 3, `# the old password: hunter2!${end}`));
