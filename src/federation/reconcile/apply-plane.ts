@@ -87,8 +87,8 @@ async function stepLocked(step: PlaneStep, record: PlaneRecord): Promise<Applied
     if (current !== record) writePlane(state, current);
     return { step: "current", record: current, drift, changed: false };
   }
-  const retryAt = settled ? (known.applied?.retryAt ?? null) : null;
-  if (!force && drift === 0 && retryAt !== null && clock.now() < Date.parse(retryAt)) {
+  const isLater = settled && known.applied?.retryAt != null && !isRetryDue(known.applied, clock.now());
+  if (!force && drift === 0 && isLater) {
     if (known !== record) writePlane(state, known);
     return { step: "waiting", record: known, drift, changed: false };
   }
@@ -99,6 +99,12 @@ async function stepLocked(step: PlaneStep, record: PlaneRecord): Promise<Applied
   const after = afterAttempt(known, applied, changed || drift > 0);
   writePlane(state, after);
   return { step: "applied", record: after, drift, changed };
+}
+
+/** Whether what an attempt has left is to be tried again; also when the clock was set back since. */
+export function isRetryDue(applied: Applied | null, nowMs: number): boolean {
+  if (applied?.retryAt == null) return false;
+  return nowMs >= Date.parse(applied.retryAt) || nowMs < Date.parse(applied.at);
 }
 
 /** Another attempt at the state in force does not make it younger. @param repaired whether the real part differed */

@@ -10,6 +10,7 @@ import { listening } from "../../runtime/http.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readPlane } from "../state/plane-records.ts";
+import { isRetryDue } from "./apply-plane.ts";
 import type { Federation } from "./context.ts";
 import { type PassResult, runPass } from "./pass.ts";
 
@@ -43,15 +44,16 @@ async function followRounds(context: Federation, options: FollowOptions): Promis
   const { clock } = context;
   let ready = false;
   let applied: Revision | undefined | null = null;
-  let nextDrift = 0;
+  let driftAt = Number.NEGATIVE_INFINITY;
   while (!options.stop.aborted) {
     try {
       const head = await context.repository.head();
-      const checkDrift = clock.now() >= nextDrift;
+      // A clock that was set back says nothing of the time that has passed.
+      const checkDrift = clock.now() >= driftAt + options.driftIntervalMs || clock.now() < driftAt;
       if (head !== applied || checkDrift || isDue(context)) {
         const result = await runPass(context, { checkDrift, signal: options.stop });
         applied = result.head;
-        if (checkDrift) nextDrift = clock.now() + options.driftIntervalMs;
+        if (checkDrift) driftAt = clock.now();
         if (!ready) options.onReady(result);
         ready = true;
       }
@@ -70,8 +72,7 @@ async function followRounds(context: Federation, options: FollowOptions): Promis
 function isDue({ state, clock }: Federation): boolean {
   return PLANE_NAMES.some((plane) => {
     const { applied, applying } = readPlane(state, plane);
-    const retryAt = applied?.retryAt ?? null;
-    return applying !== null || (retryAt !== null && clock.now() >= Date.parse(retryAt));
+    return applying !== null || isRetryDue(applied, clock.now());
   });
 }
 

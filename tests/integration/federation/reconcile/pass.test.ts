@@ -183,6 +183,17 @@ describe("reconcile pass", () => {
     assert.ok(status.planes.every(({ outcome, retryAt }) => outcome === "in_force" && retryAt === null));
   });
 
+  it("a plane is tried again although the clock was set back since it failed [GIT-1]", async (t) => {
+    const { pass, parts, clock, federation } = await control(t);
+    parts.instead.set("gateway", async () => ({ state: "deferred", reason: "down", retryAfterMs: 1_000 }));
+    await pass();
+    parts.instead.clear();
+    await clock.advance(-86_400_000);
+    await pass();
+    assert.deepEqual(parts.applied, ["gateway"]);
+    assert.equal(readPlane(federation.state, "gateway").applied?.outcome, "in_force");
+  });
+
   it("a plane whose real part cannot be compared is applied again by a forced pass alone [GIT-1]", async (t) => {
     const { pass, parts, federation } = await control(t);
     await pass();
