@@ -23,7 +23,9 @@ export async function probeFromInside(
   const items: EvidenceItem[] = [];
   for (const plane of planes) {
     try {
-      items.push(...(await runtimes[plane].probe(desiredPlane(desired, plane), partner, covering)));
+      // There may be more of them than a call has arguments.
+      for (const item of await runtimes[plane].probe(desiredPlane(desired, plane), partner, covering))
+        items.push(item);
     } catch (error) {
       if (!(error instanceof DrawbridgeError)) throw error;
       const about = { plane, partner: partner.partner.serverName, probe: "plane", layer: "none" } as const;

@@ -114,7 +114,7 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
       const other = observation.with;
       const besides = about.filter((item) => shows(item, other, circumstances));
       if (besides.length === 0) return [];
-      lawful.push(...showing.map(({ subject }) => subject));
+      for (const { subject } of showing) lawful.push(subject);
       return [...showing, ...besides];
     });
   const shown: EvidenceItem[] = [];
@@ -123,9 +123,10 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
   for (const subject of subjects) {
     const about = subject === ANY ? [...bySubject.values()].flat() : (bySubject.get(subject) ?? []);
     const showing = shownBy(about);
-    shown.push(...showing);
+    // There may be more of them than a call has arguments.
+    for (const item of showing) shown.push(item);
     const excuses = excusing(requirement, subject, about, left, circumstances);
-    excused.push(...excuses);
+    for (const item of excuses) excused.push(item);
     if (requirement.waivable === true && excuses.length > 0) continue;
     if (showing.length === 0 && optional !== true) lacks.push(lackIn(anyOf, subject, about));
   }

@@ -69,8 +69,9 @@ export async function reopenRooms(
       // The room that replaces the one that was left, if there is one to invite into.
       const state = record.replacement && (await readRoom(session, record.replacement.to));
       if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
-      const instead = state === undefined ? "nothing replaces it" : `its users are in ${state.roomId}`;
-      session.note(`${record.room} does not come back for ${partner}: ${instead}`);
+      const instead =
+        state === undefined ? "nothing replaces it" : `its users are in ${visibleId(state.roomId)}`;
+      session.note(`${visibleId(record.room)} does not come back for ${partner}: ${instead}`);
       if (state === undefined) await lift(record);
       else back.push([record, state]);
     }

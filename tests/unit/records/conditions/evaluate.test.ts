@@ -10,6 +10,7 @@ import {
   isSettled,
 } from "../../../../src/records/conditions/evaluate.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
+import { RECORD_EVIDENCE_MAX } from "../../../../src/records/format/fields.ts";
 import { PLANE_NAMES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
 import { circumstancesOf, REAL } from "../../../support/removal.ts";
 
@@ -354,6 +355,15 @@ describe("evaluate", () => {
     const waiver = changed(kept, { probe: "purge_waived", layer: "private_record", reason: "no_data_kept" });
     assert.equal(verdictOf(kept, waiver), "not_applicable");
     assert.equal(verdictOf(waiver), "not_applicable");
+  });
+
+  it("evaluate takes as many items as a record may hold [OFF-5]", () => {
+    const deletion = itemOf("data_duties", "purge_media");
+    const all = Array.from({ length: RECORD_EVIDENCE_MAX }, (_, index) => ({
+      ...{ ...deletion, digest: `sha256:${index.toString(16).padStart(64, "0")}` },
+    }));
+    const found = verdicts("data_duties", [...without("data_duties", "purge_media"), ...all]);
+    assert.equal(found.get("deletion_recorded"), "met");
   });
 
   it("fromInside leaves what the organisation's own parts show of a plane [OFF-5]", () => {
