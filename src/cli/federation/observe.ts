@@ -9,6 +9,7 @@ import { type FederationStatus, federationStatus } from "../../federation/contai
 import { assemblePack, packProblems } from "../../federation/evidence/pack.ts";
 import { CLOSING_ORDER, PLANE_NAMES, planeLabel } from "../../federation/plane-order.ts";
 import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
+import { timestamp } from "../../federation/reconcile/context.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
@@ -154,7 +155,7 @@ export async function writePack(name: string, options: Pick<PackOptions, "config
   const probed = await probePartner(name, options, CLOSING_ORDER);
   // Without an end, what the probes themselves leave in the streams belongs to the pack.
   const now = systemClock.now();
-  const window = { since: instant(since), until: instant(Math.min(until ?? now, now)) };
+  const window = { since: timestamp(since), until: timestamp(Math.min(until ?? now, now)) };
   const pack = await assemblePack({ ...probed, window, clock: systemClock });
   const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
   const file = join(resolve(options.output), fileName);
@@ -173,8 +174,6 @@ export async function writePack(name: string, options: Pick<PackOptions, "config
 function usage(message: string, hint: string): DrawbridgeError {
   return new DrawbridgeError("usage", message, { hint });
 }
-
-const instant = (atMs: number) => new Date(atMs).toISOString();
 
 function timeOf(option: string, text: string, nowMs: number): number {
   const ago = parseDurationMs(text);

@@ -269,7 +269,3 @@ export function evaluateStage(work: StageWork, items: readonly EvidenceItem[]): 
 export function isLeftOpen({ verdict, subject }: EvidenceItem, listed: ReadonlySet<string>): boolean {
   return verdict === "open" && subject !== null && listed.has(subject);
 }
-
-export function evidenceIn(conditions: readonly Evaluated[]): readonly string[] {
-  return [...new Set(conditions.flatMap(({ evidence }) => evidence))];
-}

@@ -213,16 +213,6 @@ export function completionSubjects({
   ];
 }
 
-export function sameSubjects(left: readonly Subject[], right: readonly Subject[]): boolean {
-  return (
-    left.length === right.length &&
-    left.every(
-      ({ name, digest }, index) =>
-        name === right[index]?.name && digest.sha256 === right[index]?.digest.sha256,
-    )
-  );
-}
-
 export const RECORD_SCHEMA = "svc.federation.offboarding_record.v1";
 
 export const RecordFile = z.strictObject({

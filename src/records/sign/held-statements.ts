@@ -27,10 +27,10 @@ import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { surplusEvidence, verifyRecord } from "../verify/verify-record.ts";
 import {
   inOrder,
+  judgeStage,
   placeOf,
   type Removal,
   readEvidence,
-  stageProblems,
   strayProblems,
 } from "../verify/verify-stages.ts";
 
@@ -173,7 +173,7 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
       add(completionProblems(statement));
       // Signatures are never replaced: one by another key would stand in the way of the right one.
       add(keyProblems(statement.predicate, signers));
-    } else add(stageProblems(statement, items, offered.unusable));
+    } else add(judgeStage(statement, items, offered.unusable).problems);
     // What is this organisation's to state is taken back only if it has stated it.
     const hasSigned = signers.some(({ organisation }) => organisation === removal.self);
     if (makerOf(statement) === removal.self && !hasSigned && !places.has(place)) {

@@ -37,9 +37,9 @@ import { fieldOf, type Signature } from "../verify/verify-dsse-envelope.ts";
 import {
   type Evidence,
   inOrder,
+  judgeStage,
   placeOf,
   sequenceProblems,
-  stageProblems,
   strayProblems,
   successionProblems,
 } from "../verify/verify-stages.ts";
@@ -77,7 +77,7 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
     ...{ predicateType: STAGE_PREDICATE_TYPE, subject: stageSubjects(predicate), predicate },
   });
   refuseUnlessClean(what, [
-    ...stageProblems(statement, evidence),
+    ...judgeStage(statement, evidence).problems,
     ...(previous === null ? [] : strayProblems(statement.predicate, previous, placeOf(previous.predicate))),
     ...(previous === null ? [] : successionProblems(statement, previous)),
   ]);
@@ -122,7 +122,7 @@ function wholeProblems(
 ) {
   const { predicate } = completion;
   return [
-    ...stages.flatMap((stage) => stageProblems(stage, evidence)),
+    ...stages.flatMap((stage) => judgeStage(stage, evidence).problems),
     ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
     ...sequenceProblems(predicate, stages),
     ...completionProblems(completion),
@@ -216,7 +216,7 @@ function readKept({ read }: Kept): DsseEnvelope | undefined {
 
 function stageToSign(statement: StageStatement, held: HeldStatements): Problem[] {
   const { organisation, stage } = statement.predicate;
-  const problems = stageProblems(statement, byDigest(held.evidence));
+  const { problems } = judgeStage(statement, byDigest(held.evidence));
   const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
   if (before === undefined) return problems;
   const where = placeOf({ organisation, stage: before });

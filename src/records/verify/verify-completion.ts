@@ -9,7 +9,6 @@ import {
   type OutOfReachEntry,
   type StagePredicate,
   type StageStatement,
-  sameSubjects,
   statementDigest,
 } from "../format/statements.ts";
 import { type Problem, problemsOf, type Report } from "./reasons.ts";
@@ -22,7 +21,7 @@ export function completionProblems({ subject, predicate }: CompletionStatement):
     if (predicate.kind === "emergency" && predicate.trigger !== "suspected_compromise") {
       report("kind_contradicts_trigger", predicate.trigger);
     }
-    if (!sameSubjects(subject, completionSubjects(predicate))) report("subjects_differ");
+    if (!isDeepStrictEqual(subject, completionSubjects(predicate))) report("subjects_differ");
     checkOrganisations(predicate, report);
     const { remover, partner, stages, evidence, duties } = predicate;
     const rank = new Map(statementOrder(remover, partner).map((slot, index) => [placeOf(slot), index]));

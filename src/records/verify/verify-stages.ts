@@ -2,7 +2,8 @@
 // removal: all of them, each once, in order, chained? Conditions are evaluated from the evidence, by the table of
 // conditions; nothing that a signer says of them is read.
 // Invariant: the same checks run where a stage is built, imported, countersigned and audited.
-import { type Evaluated, evaluateStage, evidenceIn, isLeftOpen, isSettled } from "../conditions/evaluate.ts";
+import { isDeepStrictEqual } from "node:util";
+import { type Evaluated, evaluateStage, isLeftOpen, isSettled } from "../conditions/evaluate.ts";
 import { EvidenceItem, isIntact, SKIPPED_WORD } from "../format/evidence-item.ts";
 import { CLOCK_SKEW_MS } from "../format/fields.ts";
 import {
@@ -18,7 +19,6 @@ import {
   type StagePredicate,
   type StageStatement,
   type Statement,
-  sameSubjects,
   stageSubjects,
   statementDigest,
 } from "../format/statements.ts";
@@ -63,7 +63,7 @@ export function judgeStage(
     if ((scope.rooms !== null) !== hasRooms) report("scope_malformed", "rooms");
     // Nobody runs a removal without a homeserver.
     if (!scope.parts.includes("homeserver")) report("scope_malformed", "parts");
-    if (!sameSubjects(subject, stageSubjects(predicate))) report("subjects_differ");
+    if (!isDeepStrictEqual(subject, stageSubjects(predicate))) report("subjects_differ");
     if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
     if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
     for (const digest of absent) if (!unusable.has(digest)) report("evidence_missing", digest);
@@ -76,10 +76,6 @@ export function judgeStage(
     if (absent.length === 0) checkConditions(predicate, conditions, isClosed, report);
   });
   return { predicate, problems, conditions, isWhole: absent.length === 0 };
-}
-
-export function stageProblems(...of: Parameters<typeof judgeStage>): Problem[] {
-  return judgeStage(...of).problems;
 }
 
 function checkRevision({ stage, revision, render }: StagePredicate, isClosed: boolean, report: Report): void {
@@ -116,7 +112,7 @@ function checkItems(
   report: Report,
 ): void {
   const plane = PLANE_OF_STAGE[predicate.stage];
-  const used = new Set(evidenceIn(conditions));
+  const used = new Set(conditions.flatMap(({ evidence }) => evidence));
   const listed = new Set(predicate.out_of_reach.map(({ subject }) => subject));
   const opened = Date.parse(predicate.opened_at);
   const closed = Date.parse(predicate.closed_at);
