@@ -105,11 +105,8 @@ export interface Block extends Objection {
   readonly plane: PlaneName | null;
 }
 
-interface Since {
-  readonly state: string;
-  /** ISO 8601, UTC; null where that is not known. */
-  readonly since: string | null;
-}
+/** `since`: ISO 8601, UTC; null where that is not known. */
+type Since = { readonly state: string; readonly since: string | null };
 
 export interface StepStatus {
   readonly step: string;

@@ -32,10 +32,7 @@ const DEADLINE_MS = 120_000;
 const CONNECT_MS = 10_000;
 const SESSIONS = 2;
 
-interface Parties {
-  readonly own: string;
-  readonly partner: string;
-}
+type Parties = Readonly<Record<"own" | "partner", string>>;
 
 /** Runs `work` with sessions that can only read. @throws DrawbridgeError `database_unavailable` */
 export async function withTables<T>(url: string, parties: Parties, work: (tables: RowCounts) => Promise<T>) {

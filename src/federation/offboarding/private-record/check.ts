@@ -156,32 +156,28 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
   });
 }
 
-/** A record as it is written, right or wrong: any part may be absent, and any value anything. */
-type Written<Value> = Value extends readonly unknown[]
-  ? unknown
-  : Value extends object
-    ? { readonly [Name in keyof Value]?: Written<Value[Name]> | null }
-    : unknown;
-
 /** Values that are right by themselves and contradict each other, and optional fields that others make necessary. */
 function acrossFields(values: object, lineOf: LineOf) {
-  const { revocation, maintenance, duties, readmission } = values as Written<PrivateRecord>;
-  const { retention, purge } = duties ?? {};
-  const { remoteMedia, quarantinedMedia } = purge ?? {};
-  const rooms: readonly unknown[] | undefined = Array.isArray(purge?.rooms) ? purge.rooms : undefined;
+  const at = (path: string) => valueAt(values, path.split("."));
+  const remoteMedia = at("duties.purge.remoteMedia");
+  const quarantinedMedia = at("duties.purge.quarantinedMedia");
+  const given = at("duties.purge.rooms");
+  const rooms: readonly unknown[] | undefined = Array.isArray(given) ? given : undefined;
   const named = (rooms ?? []).map((entry) => (isObject(entry) ? entry["room"] : undefined));
   const isDecided = rooms !== undefined && remoteMedia != null && quarantinedMedia != null;
   const keepsRooms = rooms?.every((entry) => !isObject(entry) || entry["how"] === "keep") === true;
   const purgesNothing = keepsRooms && remoteMedia != null && remoteMedia !== "purge";
-  const trigger = revocation?.trigger;
+  const trigger = at("revocation.trigger");
   const isBroken: Readonly<Record<keyof typeof CONTRADICTIONS, boolean>> = {
     kind_contradicts_trigger:
-      revocation?.kind === "emergency" && typeof trigger === "string" && trigger !== "suspected_compromise",
-    window: timeOf(maintenance?.until) <= timeOf(maintenance?.from),
-    retention: retention?.state === "ended" && retention.until != null,
+      at("revocation.kind") === "emergency" &&
+      typeof trigger === "string" &&
+      trigger !== "suspected_compromise",
+    window: timeOf(at("maintenance.until")) <= timeOf(at("maintenance.from")),
+    retention: at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
     room_twice: isDecided && new Set(named).size !== named.length,
     quarantined_media: isDecided && remoteMedia !== "purge" && quarantinedMedia === "purge",
-    purge_waiver: isDecided && !purgesNothing && purge?.waiver != null,
+    purge_waiver: isDecided && !purgesNothing && at("duties.purge.waiver") != null,
   };
   const contradictions = Object.entries(CONTRADICTIONS).flatMap(([rule, problem]): RecordProblem[] => {
     if (!isBroken[rule as keyof typeof CONTRADICTIONS]) return [];
@@ -189,9 +185,9 @@ function acrossFields(values: object, lineOf: LineOf) {
     return [{ rule: `record.${rule}`, field, message, hint, line: lineOf(field.split(".")) }];
   });
   const required: Readonly<Record<string, boolean>> = {
-    "duties.retention.until": retention?.state === "kept",
+    "duties.retention.until": at("duties.retention.state") === "kept",
     "duties.purge.waiver": purgesNothing,
-    "readmission.owner": readmission?.possible === true,
+    "readmission.owner": at("readmission.possible") === true,
   };
   return { contradictions, required };
 }
