@@ -79,8 +79,9 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
     }
     const record = recordOfRun(run);
     return withDuties(context, run, async (session) => {
-      const begun = known.begun ?? (await begin(session, run, record, known));
-      return finish(session, run, record, known.plan, await goOn(session, run, known.plan, begun));
+      const { plan } = known;
+      const begun = await goOn(session, run, plan, known.begun ?? (await begin(session, run, record, known)));
+      return finish(session, run, { plan, begun, backups: record.duties.backups });
     });
   });
 }
@@ -203,21 +204,13 @@ function notGone(what: string, why: string): DrawbridgeError {
   });
 }
 
-async function finish(
-  session: DutiesSession,
-  run: Run,
-  record: PrivateRecord,
-  plan: PurgePlan,
-  begun: BegunPurge,
-): Promise<PurgeState> {
+async function finish(session: DutiesSession, run: Run, purged: Purged): Promise<PurgeState> {
+  const { plan, begun } = purged;
   const after = (await session.tables?.counts()) ?? null;
   const isDestination = await session.homeserver.isDestination();
   const at = new Date(session.clock.now()).toISOString();
-  const { backups } = record.duties;
-  const items =
-    plan.media.purge || plan.rooms.length > 0
-      ? purgeEvidence({ plan, begun, after, isDestination, at, backups })
-      : [];
+  const hasPurged = plan.media.purge || plan.rooms.length > 0;
+  const items = hasPurged ? purgeEvidence({ ...purged, after, isDestination, at }) : [];
   const state: PurgeState = { version: 1, plan, begun, done: { at, after, items: [...items] } };
   write(run, state);
   addDutiesEvidence(run, items);
@@ -226,13 +219,16 @@ async function finish(
 
 type Finding = Parameters<typeof operatorItem>[1];
 
-interface PurgeOutcome {
+interface Purged {
   readonly plan: PurgePlan;
   readonly begun: BegunPurge;
+  readonly backups: PrivateRecord["duties"]["backups"];
+}
+
+interface PurgeOutcome extends Purged {
   readonly after: BegunPurge["before"];
   readonly isDestination: boolean;
   readonly at: string;
-  readonly backups: PrivateRecord["duties"]["backups"];
 }
 
 /** Rows that stay only because rooms stay, as the record says. */
