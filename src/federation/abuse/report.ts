@@ -14,7 +14,7 @@ import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
 import { Instant } from "../../records/format/fields.ts";
 import type { TrustedParty } from "../../records/format/trust.ts";
-import { dsseSignature, type Signer } from "../../records/sign/signer.ts";
+import { addSignature, type Signer } from "../../records/sign/signer.ts";
 import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
 import { commitToBranch, untilCommitted } from "../change/commit-change.ts";
 import { containmentRecordsOf } from "../containment/contain-or-restore.ts";
@@ -151,12 +151,8 @@ export async function signReport(
   signer: Signer,
 ): Promise<string> {
   const sent: z.input<typeof SentReport> = { to, sent_at: new Date(atMs).toISOString(), report };
-  const payload = Buffer.from(JSON.stringify(sent));
-  const envelope: DsseEnvelope = {
-    payloadType: PAYLOAD_TYPE,
-    payload: payload.toString("base64"),
-    signatures: [await dsseSignature(PAYLOAD_TYPE, payload, signer)],
-  };
+  const payload = Buffer.from(JSON.stringify(sent)).toString("base64");
+  const envelope = await addSignature({ payloadType: PAYLOAD_TYPE, payload, signatures: [] }, signer);
   return `${JSON.stringify(envelope)}\n`;
 }
 

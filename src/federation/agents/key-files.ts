@@ -28,10 +28,7 @@ export async function readPrivateKey(file: string) {
   return { text, x, y };
 }
 
-/**
- * The public key of an agent's operator: a JWK, or one of a JWK set. @param keyId chooses among several, and names a key
- * that has no `kid`. @throws DrawbridgeError `guard_refused`, `config_invalid`, `config_unreadable`
- */
+/** An operator's public key: a JWK, or one of a JWK set. @param keyId chooses among several, and names a key without `kid` */
 export function readPublicIdentity(file: string, keyId: string | undefined): PinnedIdentity {
   const hint = "Name the file with the agent operator's public JWK, or JWK set.";
   const bytes = readInput(file, hint);

@@ -1,8 +1,7 @@
 // One re-admission: its records on the branch say that it was opened and completed; a folder below the state folder, how
 // far this machine is. Opening retires what was pinned, and records the approval, in one commit that opens no plane.
 // Invariants: only a partner whose planes are all closed is re-admitted, and once at a time; a plane is proved once, after
-// those before it; no plane is opened while a removal runs, and one that was begun since ends the re-admission. The file of
-// new identities is published as docs/reference/schemas/readmission-identities.schema.json; its secrets are references.
+// those before it; no plane is opened while a removal runs, and one that was begun since ends it; secrets are references.
 
 import { normalize } from "node:path";
 import { isDeepStrictEqual } from "node:util";
@@ -205,6 +204,7 @@ async function commitOpening(context: Federation, { partner: named, approval, id
   return { readmission: readmissionOf(record, null), isNew: true };
 }
 
+/** Published as docs/reference/schemas/readmission-identities.schema.json. */
 export const NewIdentities = z.strictObject({
   version: z.literal(1),
   azp: DeclaredClientId,

@@ -173,10 +173,7 @@ export function blockedRooms({ rooms, touched }: Readmission): JudgedCondition |
 const ASK_TIMEOUT_MS = 10_000;
 const AT_ONCE = 2;
 
-/**
- * Whether a partner's server has received the bans of its users in a room, without which they can never join again. A 403
- * counts only beside a control question that it answers otherwise. @param events undefined: not known which it was
- */
+/** Whether a partner's server has its users' bans, without which they can never join again. @param events undefined: not known */
 export async function holdsBans(
   signed: Pick<SignedRequests, "request">,
   partner: ServerName,

@@ -56,10 +56,7 @@ function unusable(file: string): DrawbridgeError {
   });
 }
 
-/**
- * Signs with a program, run without a shell and killed after `timeoutMs`: it gets the bytes on standard input and writes
- * the signature to standard output, DER or r and s in 32 bytes each. Its standard error is the operator's.
- */
+/** Signs with a program, run without a shell: bytes on standard input, a signature (DER, or r and s) on standard output. */
 export function commandSigner(command: readonly string[], publicKey: RecordKey, timeoutMs = TIMEOUT_MS) {
   return {
     keyId: publicKey.keyId,
@@ -98,22 +95,17 @@ function run(command: readonly string[], input: Uint8Array, timeout: number): Bu
   return stdout;
 }
 
-/** The envelope with the signer's signature besides; the same envelope if it has signed already. */
+/** The envelope with the signer's signature besides, in the one form that records have; the same one if it has signed already. */
 export async function addSignature(envelope: DsseEnvelope, signer: Signer): Promise<DsseEnvelope> {
   if (envelope.signatures.some(({ keyid }) => keyid === signer.keyId)) return envelope;
-  const payload = Buffer.from(envelope.payload, "base64");
-  return withSignature(envelope, await dsseSignature(envelope.payloadType, payload, signer));
-}
-
-/** The signature of a DSSE envelope, in the one form that records have. @throws DrawbridgeError as the signer does */
-export async function dsseSignature(payloadType: string, payload: Uint8Array, signer: Signer) {
-  const sig = inOneForm(await signer.sign(preAuthenticationEncoding(payloadType, payload)));
+  const signed = preAuthenticationEncoding(envelope.payloadType, Buffer.from(envelope.payload, "base64"));
+  const sig = inOneForm(await signer.sign(signed));
   if (sig === undefined) {
     throw new DrawbridgeError("program_failed", "the signer returned no DER signature", {
       hint: "It must write an ECDSA P-256 signature in DER form; raw r‖s is not that.",
     });
   }
-  return { keyid: signer.keyId, sig: sig.toString("base64") };
+  return withSignature(envelope, { keyid: signer.keyId, sig: sig.toString("base64") });
 }
 
 /** Makes a PKCS #8 file, and a public one; both or none. @throws DrawbridgeError `usage` when one is there or not writable */

@@ -158,10 +158,7 @@ const PARTS = [
   "whether and how the partnership may resume",
 ] as const;
 
-/**
- * `incomplete`: both have signed, and everything that they manage is closed, but not every part is managed;
- * `unilateral`: the remover's side is as it should be, and the partner has shown nothing closed.
- */
+/** `incomplete`: all that is managed is closed, but not all is managed; `unilateral`: the partner has shown nothing closed. */
 export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
 const NO_RUN_EXPECTED = {
