@@ -3,6 +3,7 @@
 // bad credentials, a malformed body, or a database that cannot commit; no answer and no log line carries an event's content.
 import { isUtf8 } from "node:buffer";
 import { timingSafeEqual } from "node:crypto";
+import type { Readable } from "node:stream";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
@@ -11,6 +12,7 @@ import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
 import { membersOf, type UnknownObject } from "../../domain/json.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";
+import { readPruned } from "../matrix/read-pruned-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 
 export interface IntakeObserver {
@@ -34,6 +36,8 @@ export interface IntakeServerOptions {
 }
 
 const TRANSACTION_ID_BYTES_MAX = 255;
+/** Of a whole event, apart from its `unsigned`. */
+const EVENT_BYTES_MAX = 64 * 1024;
 
 class MatrixError extends Error {
   readonly status: number;
@@ -58,6 +62,21 @@ function authenticator(hsToken: string): (request: FastifyRequest) => void {
   };
 }
 
+/**
+ * The body, of one above the bound without those parts of events that are longer than an event: what another server writes
+ * into an invitation has no limit, and a transaction that is refused for it would be repeated for ever.
+ */
+async function takeBody(payload: Readable, { headers }: FastifyRequest, bytesMax: number): Promise<Buffer> {
+  if (Number(headers["content-length"]) <= bytesMax) return Buffer.concat(await payload.toArray());
+  // A request that is destroyed cannot be answered.
+  const chunks = payload.iterator({ destroyOnReturn: false });
+  const body = Object.assign(chunks, { destroy: () => payload.resume() });
+  const bounds = { elementBytesMax: EVENT_BYTES_MAX, bytesMax, readBytesMax: Number.POSITIVE_INFINITY };
+  const text = await readPruned(body, { what: "element_members", ...bounds });
+  if (text !== undefined) return Buffer.from(text);
+  throw Object.assign(new Error("the body is too large"), { statusCode: 413 });
+}
+
 function readBody(body: unknown): { events: readonly unknown[]; extensions: UnknownObject } {
   if (!Buffer.isBuffer(body)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
   const parsed = isUtf8(body) ? parseUntrustedJson(body.toString("utf8")) : undefined;
@@ -79,11 +98,12 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
   const { handle, observe, clock, log } = options;
   const server = Fastify({
     logger: false,
-    bodyLimit: options.bodyBytesMax,
     routerOptions: { maxParamLength: 1_024 },
   });
   server.removeAllContentTypeParsers();
-  server.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+  server.addContentTypeParser("*", (request: FastifyRequest, payload: Readable) =>
+    takeBody(payload, request, options.bodyBytesMax),
+  );
   const authenticate = authenticator(options.hsToken);
   server.addHook("onRequest", async (request) => authenticate(request));
 

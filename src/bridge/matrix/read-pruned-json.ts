@@ -1,4 +1,4 @@
-// Reading an answer that may be larger than what is worth holding, however much the other side sends.
+// Reading a body that may be larger than what is worth holding, however much the other side sends.
 // Invariants: nothing is kept beyond the bound; what is left out, and each value of which only the name counts, becomes
 // `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
 import type { Body } from "../../runtime/http.ts";
@@ -8,7 +8,7 @@ export interface PruneBounds {
   readonly what: keyof typeof PLACES;
   /** Of the longest such object that is kept. */
   readonly elementBytesMax: number;
-  /** All such objects together that are kept, and as much again of what is none. */
+  /** All such objects together that are kept, and as much again of what is none; of an event's members, both together. */
   readonly bytesMax: number;
   /** Of what is read. A list is cut there; an object that would lack members is not kept at all. */
   readonly readBytesMax: number;
@@ -45,6 +45,8 @@ const PLACES = {
   list_elements: { depth: 3, inside: OPEN_LIST },
   /** Of an object one level down: `{"a":{"name":{…}}}`. */
   named_values: { depth: 2, inside: OPEN_OBJECT },
+  /** Of the objects of a list one level down: `{"a":[{"name":{…}}]}`. None is left out for the others' length. */
+  element_members: { depth: 3, inside: OPEN_OBJECT },
 };
 
 /** Follows JSON byte by byte, no further than where its strings, lists and objects begin and end. */
@@ -67,7 +69,8 @@ class Thinner {
   }
 
   get isFull(): boolean {
-    return this.#otherBytes > this.#bounds.bytesMax;
+    const { what, bytesMax } = this.#bounds;
+    return this.#otherBytes + (what === "element_members" ? this.#listedBytes : 0) > bytesMax;
   }
 
   get isInList(): boolean {
@@ -125,8 +128,9 @@ class Thinner {
   }
 
   #isTooLarge(): boolean {
-    const { elementBytesMax, bytesMax } = this.#bounds;
-    return this.#elementBytes > elementBytesMax || this.#listedBytes + this.#elementBytes > bytesMax;
+    const { what, elementBytesMax, bytesMax } = this.#bounds;
+    const isOver = what !== "element_members" && this.#listedBytes + this.#elementBytes > bytesMax;
+    return this.#elementBytes > elementBytesMax || isOver;
   }
 
   #endElement(): void {

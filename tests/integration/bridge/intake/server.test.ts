@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { HS_TOKEN, type IntakeFixture, intakeFixture, question } from "../../../support/intake.ts";
+import {
+  HS_TOKEN,
+  type IntakeFixture,
+  intakeFixture,
+  jobs,
+  member,
+  question,
+} from "../../../support/intake.ts";
 import { ghost } from "../../../support/ledger.ts";
 
 async function tables(fixture: IntakeFixture): Promise<unknown> {
@@ -239,6 +246,31 @@ describe("intake server", () => {
     assert.deepEqual(Object.fromEntries(counted), { malformed: cases.length - 1, too_large: 1 });
     assert.deepEqual(await tables(fixture), nothing);
     assert.equal((await fixture.put("t1", '{"events":[]}', { "content-type": "text/plain" })).status, 200);
+  });
+
+  it("an invitation with much of another server's state stops no transaction [INT-5, INT-7]", async (t) => {
+    const fixture = await intakeFixture(t, { bodyBytesMax: 512 * 1024 });
+    const state = Array.from({ length: 10 }, (_, n) => ({
+      type: `t${n}`,
+      content: { topic: "x".repeat(100_000) },
+    }));
+    const unsigned = { invite_room_state: state };
+    const invitation = member(ghost("docs"), "invite", { room_id: "!i", sender: "@eve:e.test", unsigned });
+    const body = JSON.stringify({ events: [question("q1"), invitation, question("q2", { unsigned })] });
+    assert.equal((await fixture.put("t1", body)).status, 200);
+    assert.deepEqual(await jobs(fixture), ["$q1", "$q2"]);
+    const invited = await fixture.rows("SELECT inviter FROM bridge_ghost_rooms WHERE room_id = '!i'");
+    assert.deepEqual(invited, [{ inviter: "@eve:e.test" }]);
+
+    // Nothing of an event is left out, whatever comes with it: such a transaction comes again without these messages.
+    const content = { ciphertext: "x".repeat(60_000) };
+    const to_device = Array.from({ length: 10 }, () => ({ sender: "@eve:e.test", type: "t", content }));
+    const [status, after] = [
+      (await fixture.put("t2", JSON.stringify({ to_device, events: [question("q3")] }))).status,
+      (await fixture.put("t2", JSON.stringify({ events: [question("q3")] }))).status,
+    ];
+    assert.deepEqual([status, after], [413, 200]);
+    assert.deepEqual(await jobs(fixture), ["$q1", "$q2", "$q3"]);
   });
 
   it("a transaction gets 503 when the database cannot commit, and is recorded when it comes again [INT-5]", async (t) => {

@@ -90,6 +90,22 @@ describe("bounded reading of long lists", () => {
     assert.equal(await thinned({ joined }, { ...names, readBytesMax: 60 }), undefined);
   });
 
+  it("of a list's objects what is too large in them is left out, and nothing for the length of the others", async () => {
+    const events = Array.from({ length: 9 }, (_, n) => ({
+      n,
+      content: { n },
+      unsigned: { of: [{ long: "x".repeat(90) }] },
+    }));
+    const bounds = { what: "element_members", elementBytesMax: 50, bytesMax: 500 } as const;
+    await fc.assert(
+      fc.asyncProperty(lengths, async (pieces) => {
+        const read = JSON.parse((await thinned({ events }, bounds, pieces)) ?? "");
+        assert.deepEqual(read, { events: events.map((event) => ({ ...event, unsigned: null })) });
+      }),
+    );
+    assert.equal(await thinned({ events }, { ...bounds, bytesMax: 300 }), undefined);
+  });
+
   it("an answer without a list is not read beyond the bound", async () => {
     assert.equal(await thinned({ a: "x".repeat(1_000) }, { bytesMax: 100 }), undefined);
     assert.equal(await thinned("[".repeat(1_000), { bytesMax: 100 }), undefined);
