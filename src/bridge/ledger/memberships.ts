@@ -49,7 +49,7 @@ const JOINED = statement("membership_joined")`
   UPDATE bridge_ghost_rooms SET membership = 'join', inactive_since = NULL, task = 'settle', due_at = $4, attempts = 0
   ${MINE}`;
 
-// $4: encrypted; $5: members without ghosts.
+// $4: encrypted; $5: members without ghosts, which are looked up in a hash: of a large room each of the recorded ones is.
 const ROOM_READ = statement("room_facts")`
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
@@ -61,7 +61,8 @@ const ROOM_READ = statement("room_facts")`
     INSERT INTO bridge_rooms AS r (room_id, encrypted) SELECT room_id, $4 FROM settled
     ON CONFLICT (room_id) DO UPDATE SET encrypted = r.encrypted OR excluded.encrypted
   ), gone AS (
-    DELETE FROM bridge_room_members m USING settled s WHERE m.room_id = s.room_id AND m.user_id <> ALL ($5::text[])
+    DELETE FROM bridge_room_members m USING settled s
+    WHERE m.room_id = s.room_id AND m.user_id NOT IN (SELECT unnest($5::text[]))
   ), present AS (
     INSERT INTO bridge_room_members (room_id, user_id)
     SELECT s.room_id, u FROM settled s, unnest($5::text[]) u ON CONFLICT DO NOTHING

@@ -26,6 +26,25 @@ const joined = (name = "r") =>
   }) as const;
 
 describe("memberships", () => {
+  it("records the members of a large room again within seconds, while others wait for the room", async (t) => {
+    const { ledger, admit, rows } = await ledgerFixture(t);
+    await admit([], { roomState: [joined()] });
+    const members = Array.from({ length: 40_000 }, (_, index) => `@member${index}:b.test` as UserId);
+    const request = { limit: 1, now: T0, leaseUntil: T0 + LEASE_MS };
+    const read = async (present: readonly UserId[]) => {
+      const [settling] = await ledger.memberships.claim(request);
+      assert.ok(settling);
+      const begun = performance.now();
+      await ledger.memberships.recordRoomFacts(settling, { encrypted: false, members: present }, T0);
+      return performance.now() - begun;
+    };
+    await read(members);
+    await ledger.memberships.catchupRoomState(ghost(), undefined, T0);
+    const ms = await read(members.slice(1));
+    assert.deepEqual(await rows("SELECT count(*)::int FROM bridge_room_members"), [{ count: 39_999 }]);
+    assert.ok(ms < 3_000, `${ms} ms`);
+  });
+
   it("ignores a leave from a room in which the ghost was never recorded", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
     const left = { kind: "ghost", room: room("r"), ghost: ghost("bait"), membership: "leave" } as const;
