@@ -28,6 +28,9 @@ const KNOWN = statement<KnownRow>("known_facts")`
          SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
        FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts`;
 
+/** Who may not ask brings no ghost into a thread, where it would get what others say. An index has this predicate. */
+const WAS_ALLOWED = "d.terminal_reason IS DISTINCT FROM 'sender_policy_rejected'";
+
 // However much was asked in a thread, one row is read of each ghost in it: the latest that the sender asked, or one of
 // somebody else.
 const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
@@ -35,7 +38,8 @@ const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
     SELECT room, root, sender, '' AS ghost FROM jsonb_to_recordset($5::jsonb) t (room text, root text, sender text)
     UNION ALL SELECT room, root, sender, (
       SELECT min(d.ghost_mxid) FROM bridge_delegations d
-      WHERE d.room_id = a.room AND d.thread_root = a.root AND d.ghost_mxid > a.ghost) FROM asked a WHERE a.ghost IS NOT NULL
+      WHERE d.room_id = a.room AND d.thread_root = a.root AND d.ghost_mxid > a.ghost AND ${WAS_ALLOWED})
+      FROM asked a WHERE a.ghost IS NOT NULL
   )
   SELECT
     (SELECT json_agg(DISTINCT jsonb_build_array(m.room_id, partner.server))
@@ -51,13 +55,14 @@ const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
            WHEN d.input_until IS NULL THEN 'input_wait_elapsed' END))
          ORDER BY d.id) FROM (
        SELECT delegation_id AS id, event_id AS event, purpose FROM bridge_sends WHERE event_id = ANY ($2)
-       UNION ALL SELECT id, matrix_event_id, NULL FROM bridge_delegations WHERE matrix_event_id = ANY ($2)
+       UNION ALL SELECT id, matrix_event_id, NULL FROM bridge_delegations d WHERE matrix_event_id = ANY ($2) AND ${WAS_ALLOWED}
        UNION ALL SELECT id, thread_root, NULL FROM bridge_delegations WHERE bridge_if_open(terminal_at, thread_root) = ANY ($2)
        UNION ALL SELECT COALESCE(
          (SELECT max(d.id) FROM bridge_delegations d WHERE d.room_id = a.room AND d.thread_root = a.root
-            AND d.ghost_mxid = a.ghost AND d.sender_mxid = a.sender),
+            AND d.ghost_mxid = a.ghost AND d.sender_mxid = a.sender AND ${WAS_ALLOWED}),
          (SELECT d.id FROM bridge_delegations d WHERE d.room_id = a.room AND d.thread_root = a.root
-            AND d.ghost_mxid = a.ghost ORDER BY d.sender_mxid DESC, d.id DESC LIMIT 1)), root, NULL FROM asked a
+            AND d.ghost_mxid = a.ghost AND ${WAS_ALLOWED}
+            ORDER BY d.sender_mxid DESC, d.id DESC LIMIT 1)), root, NULL FROM asked a
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
     (SELECT json_agg(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid))
        FROM (SELECT * FROM bridge_encrypted_intake WHERE matrix_event_id = ANY ($2) OFFSET 0) named

@@ -298,7 +298,7 @@ CREATE INDEX bridge_delegations_ended ON bridge_delegations (terminal_at) WHERE 
 CREATE INDEX bridge_delegations_contexts ON bridge_delegations ((CASE WHEN a2a_context_id IS NOT NULL THEN terminal_at END))
   WHERE CASE WHEN a2a_context_id IS NOT NULL THEN terminal_at END IS NOT NULL;
 CREATE INDEX bridge_delegations_thread ON bridge_delegations (room_id, thread_root, ghost_mxid, sender_mxid, id)
-  WHERE thread_root IS NOT NULL;
+  WHERE thread_root IS NOT NULL AND terminal_reason IS DISTINCT FROM 'sender_policy_rejected';
 -- What is open in a thread, of an agent, and of the users of a server. Indexes of expressions, because an empty table gives
 -- the planner no reason to choose the right one of several indexes of open delegations.
 CREATE FUNCTION bridge_if_open(terminal_at timestamptz, value text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -334,6 +334,23 @@ describe("which events ask a ghost", () => {
     assert.deepEqual(await jobs(fixture), ["$q1"]);
   });
 
+  it("who may not ask brings no agent into a thread, where it would get what others say [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t, { allowedSenders: ["@alice:a.test", "@bob:a.test"] });
+    const said = (id: string, root: string, sender = "@alice:a.test", content = { "m.mentions": {} }) =>
+      question(id, { sender }, { ...content, "m.relates_to": { rel_type: "m.thread", event_id: root } });
+    const asking = { "m.mentions": { user_ids: [ghost("docs")] } };
+    await fixture.events("t1", question("refused", { sender: "@eve:a.test" }));
+    await fixture.events("t2", said("refused-too", "$people", "@eve:a.test", asking));
+    await fixture.events("t3", said("under-it", "$refused"), said("among-us", "$people"));
+    assert.deepEqual(await jobs(fixture), ["$refused", "$refused-too"]);
+    const ended = await fixture.rows("SELECT DISTINCT terminal_reason AS reason FROM bridge_delegations");
+    assert.deepEqual(ended, [{ reason: "sender_policy_rejected" }]);
+    await fixture.events("t4", said("asked", "$people", "@bob:a.test", asking));
+    await fixture.events("t5", said("refused-again", "$people", "@eve:a.test", asking));
+    await fixture.events("t6", said("follows", "$people"));
+    assert.deepEqual((await jobs(fixture)).slice(2), ["$asked", "$refused-again", "$follows"]);
+  });
+
   it("!agents is answered a bounded number of times, and not to a sender who may ask no agent [NOT-1]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", member(ghost("docs"), "join"));
