@@ -132,7 +132,8 @@ function readMentions({ "m.mentions": mentions = {} }: UnknownObject): UserId[] 
   if (!isObject(mentions)) throw new Malformed("mentions");
   const { user_ids: users = [] } = mentions;
   if (!Array.isArray(users) || users.length > MENTIONS_MAX) throw new Malformed("mentions");
-  return users.map((user) => required(parseUserId(user), "mentions"));
+  // Clients name whom a message replies to as well, and a user of another server may have any name.
+  return users.flatMap((user) => parseUserId(user) ?? []);
 }
 
 function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" | "inReplyTo"> {
@@ -160,8 +161,9 @@ export interface LeadingMention {
 
 const QUOTED = "<mx-reply>";
 const QUOTED_END = "</mx-reply>";
+// Each part ends where the next begins, so that a text without a link takes no more than a step for each character.
 const LINK =
-  /^\s*(?:<p>)?<a href="https:\/\/matrix\.to\/#\/([^"?]{1,1000})[^">]{0,1000}">([^<]{1,1000})<\/a>/;
+  /^\s*(?:<p>)?<a href="https:\/\/matrix\.to\/#\/([^"?]{1,1000})(?:\?[^">]{0,1000})?">([^<]{1,1000})<\/a>/;
 const ENTITIES: Readonly<Record<string, string>> = {
   ...{ "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": "\u00a0" },
 };

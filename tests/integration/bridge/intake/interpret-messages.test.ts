@@ -138,6 +138,14 @@ describe("which events ask a ghost", () => {
     assert.deepEqual(turns, [{ turn: 1 }]);
   });
 
+  it("a question that mentions somebody whose name cannot be read is asked all the same [INT-6] [INT-7]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const mention = (user: unknown) => ({ "m.mentions": { user_ids: [ghost("docs"), user] } });
+    const names = ["@eve a:evil.test", `@${"e".repeat(250)}:evil.test`, "@eve:evil_server", "", 7];
+    await fixture.events("t1", ...names.map((name, index) => question(`q${index}`, {}, mention(name))));
+    assert.deepEqual(await jobs(fixture), ["$q0", "$q1", "$q2", "$q3", "$q4"]);
+  });
+
   it("a mention triggers everywhere, and any message in a direct room [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     const plain = (id: string, changes = {}) => question(id, changes, { "m.mentions": undefined });

@@ -43,7 +43,7 @@ describe("malformed events", () => {
       q({}, { msgtype: 1 }),
       q({}, { body: { text: CANARY } }),
       q({}, { "m.mentions": [ghost("docs")] }),
-      q({}, { "m.mentions": { user_ids: [CANARY] } }),
+      q({}, { "m.mentions": { user_ids: CANARY } }),
       q({}, { "m.relates_to": { rel_type: "m.thread", event_id: CANARY } }),
     ];
   }

@@ -49,6 +49,17 @@ describe("prompt", () => {
       assert.equal(said(whole, html), whole);
   });
 
+  it("a long link that never ends is no mention, and is soon read", () => {
+    const formatted_body = `<a href="https://matrix.to/#/${"x".repeat(2_500)}`;
+    const begun = performance.now();
+    for (let n = 0; n < 500; n++) assert.equal(leadingMention({ formatted_body }), undefined);
+    assert.ok(performance.now() - begun < 500);
+    const tail = {
+      formatted_body: `<a href="https://matrix.to/#/${GHOST}?via=a.test&via=b.test">Docs</a>: when?`,
+    };
+    assert.deepEqual(leadingMention(tail), { user: GHOST, name: "Docs" });
+  });
+
   it("a reply's quoted fallback is dropped, and a person's own quotation stays", () => {
     assert.equal(reply("> <@bob:a.test> earlier\n> more\n\nand now?"), "and now?");
     assert.equal(reply("> * <@bob:a.test> waves\n\nand now?"), "and now?");
