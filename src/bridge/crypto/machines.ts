@@ -15,6 +15,7 @@ import {
   createCryptoStore,
   type DeviceIdentity,
   findCryptoStore,
+  forgetTrackedUsers,
 } from "../ledger/crypto-stores.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Decryption, EncryptedRoomEvent } from "./decrypt-event.ts";
@@ -41,8 +42,10 @@ const PANICS_AT_OPENING_MAX = 3;
 /** What was in the machine so often when its thread ended is taken for the cause. */
 const PANICS_OF_ONE_MAX = 3;
 const SUSPECTS_MAX = 1_000;
+/** Users whose devices a machine follows, when it is opened: it reads them one by one, and no more than RECORDS_MAX. */
+const TRACKED_MAX = 20_000;
 
-export type LossReason = "fence_lost" | "no_store" | "foreign" | "panic";
+export type LossReason = "fence_lost" | "no_store" | "foreign" | "panic" | "users_forgotten";
 
 export interface ClaimDependencies {
   readonly pool: Pool;
@@ -52,7 +55,7 @@ export interface ClaimDependencies {
 }
 
 export type Claim =
-  | { readonly kind: "claimed"; readonly store: ClaimedStore }
+  | { readonly kind: "claimed"; readonly store: ClaimedStore; readonly hasForgotten?: boolean }
   /** `foreign`: the store is another device's, or no configured key unseals it. */
   | { readonly kind: "no_store" | "store_exists" | "foreign" };
 
@@ -185,12 +188,14 @@ export class Machines {
       try {
         if (this.#entries.get(ghost) !== entry) throw unavailable(ghost);
         const claim = await this.#claim(ghost, deviceId, "load");
-        if (claim.kind === "claimed") {
+        if (claim.kind === "claimed" && claim.hasForgotten !== true) {
           await thread.ask({ do: "open", store: claim.store });
           log.info({ ghost }, "a ghost's machine was opened again");
           return;
         }
-        this.#giveUp(entry, claim.kind === "foreign" ? "foreign" : "no_store");
+        // Whoever had users tracked has to do so again.
+        if (claim.kind === "claimed") this.#giveUp(entry, "users_forgotten");
+        else this.#giveUp(entry, claim.kind === "foreign" ? "foreign" : "no_store");
       } catch (error) {
         if (error instanceof ThreadEnded) panics += 1;
         const kind = error instanceof ThreadRefusal ? error.kind : undefined;
@@ -325,7 +330,8 @@ export async function loadStore(on: ClaimDependencies, ghost: GhostMxid, deviceI
     // The store was reset or sealed anew meanwhile: it is read again.
     if (claimed === undefined) continue;
     const { fence, layout, identity: present } = claimed;
-    return { kind: "claimed", store: { ghost, deviceId, key, fence, layout, identity: present } };
+    const store = { ghost, deviceId, key, fence, layout, identity: present };
+    return { kind: "claimed", store, hasForgotten: await forgetTrackedUsers(on.pool, ghost, TRACKED_MAX) };
   }
   throw new DrawbridgeError("device_unavailable", `the store of ${ghost} changes while it is opened`, {
     hint: "Nothing: it is opened again by itself.",

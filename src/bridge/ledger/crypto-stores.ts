@@ -66,6 +66,22 @@ export const claimCryptoStore = (
   sealedKey: Buffer,
 ) => CLAIM.first(on, [ghost, found.deviceId, found.sealedKey, sealedKey]);
 
+// Each member of an encrypted room becomes one, and the library, which reads them all one by one, deletes none.
+const FORGET_TRACKED = statement("crypto_store_forget_tracked")`
+  WITH tracked AS (
+    SELECT FROM bridge_crypto_records WHERE ghost_mxid = $1 AND object_store = 'tracked_users' LIMIT $2
+  )
+  DELETE FROM bridge_crypto_records
+  WHERE ghost_mxid = $1 AND object_store = 'tracked_users' AND (SELECT count(*) FROM tracked) = $2
+  RETURNING 1`;
+
+/**
+ * Forgets whose devices a store follows when these are too many: who is still in a room is followed again before the next
+ * answer there. False when nothing was forgotten. Only under the fence of the store's present holder.
+ */
+export const forgetTrackedUsers = async (on: Queryable, ghost: GhostMxid, most: number): Promise<boolean> =>
+  (await FORGET_TRACKED.rows(on, [ghost, most + 1])).length > 0;
+
 export interface CryptoRecord {
   readonly objectStore: string;
   /** Bytes that sort as the keys do. */

@@ -1,0 +1,45 @@
+// What other servers' users and devices leave in a ghost's store.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { DeviceId } from "@matrix-org/matrix-sdk-crypto-wasm";
+import type { UserId } from "../../../../src/domain/identifiers.ts";
+import { GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
+
+const GHOST = "@agent_docs:a.test";
+const ALICE = "@alice:a.test";
+
+describe("bounded stores of ghosts", () => {
+  it("a ghost that has followed more users than a machine reads opens again, and follows whoever is still there [ENC-10]", async (t) => {
+    const ghost = new GhostSide(new KeyServer(), (await machinesScene(t)).start().machines, GHOST);
+    await ghost.create();
+    const users = Array.from({ length: 50_001 }, (_, index) => `@member${index}:b.test` as UserId);
+    await ghost.machines.track(ghost.ghost, users);
+    const opened = await ghost.machines.open(ghost.ghost, ghost.device, "load");
+    assert.equal(opened.kind, "opened");
+    await ghost.machines.track(ghost.ghost, [ALICE as UserId]);
+    const [query] = await ghost.machines.outgoing(ghost.ghost);
+    assert.deepEqual(Object.keys(JSON.parse(query?.body ?? "{}").device_keys), [ALICE]);
+  });
+
+  it("what a device offers of rooms' histories is deleted by age, as room keys are [ENC-10]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, scene.start().machines, GHOST);
+    await ghost.create();
+    const alice = await Person.join(server, ALICE);
+    await ghost.track(ALICE);
+    await alice.share("!room:a.test", GHOST);
+    await ghost.receive();
+    const device = await alice.machine.getDevice(alice.id(GHOST), new DeviceId(ghost.device));
+    const key = { kty: "oct", key_ops: ["encrypt", "decrypt"], alg: "A256CTR", k: "A".repeat(43), ext: true };
+    const hashes = { sha256: "A".repeat(43) };
+    const file = { v: "v2", url: "mxc://a.test/history", key, iv: "A".repeat(22), hashes };
+    const offer = { room_id: "!any:a.test", file };
+    const sealed = await device?.encryptToDeviceEvent("m.room_key_bundle", offer);
+    await ghost.receive([{ sender: ALICE, type: "m.room.encrypted", content: JSON.parse(sealed ?? "") }]);
+    const { rows } = await scene.database.pool.query(
+      "SELECT used_day IS NOT NULL AS ages FROM bridge_crypto_records WHERE object_store = 'received_room_key_bundles'",
+    );
+    assert.deepEqual(rows, [{ ages: true }]);
+  });
+});
