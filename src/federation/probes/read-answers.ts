@@ -120,13 +120,19 @@ export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly t
   return { ...found, verdict: refused ? "closed" : "unknown", reason: wordOf(body["error"]) };
 }
 
-// What Envoy's filters write into the bodies of their own answers.
-const GATEWAY_SENTENCES: readonly (readonly [RegExp, string])[] = [
-  [/^RBAC: access denied$/, "rbac_access_denied"],
-  [/^Jwt is missing$/, "jwt_missing"],
-  [/^Jwt is expired$/, "jwt_expired"],
-  [/^Jwt /, "jwt_refused"],
-  [/^local_rate_limited$/, "rate_limited"],
+// What gateways write into the bodies of their own refusals: Envoy, and the last three agentgateway.
+const GATEWAY_REFUSALS: readonly (readonly [
+  statuses: readonly number[],
+  sentence: RegExp,
+  reason: string,
+])[] = [
+  [[403], /^RBAC: access denied$/, "rbac_access_denied"],
+  [[401], /^Jwt is missing$/, "jwt_missing"],
+  [[401], /^Jwt is expired$/, "jwt_expired"],
+  [[401, 403], /^(?:Jwt |Audiences in Jwt |Jwks doesn't have key )/, "jwt_refused"],
+  [[404], /^(?:route not found)?$/, "no_route"],
+  [[401], /^authentication failure: /, "unauthorized"],
+  [[403], /^authorization failed$/, "forbidden"],
 ];
 
 const PLAIN_REASONS: Readonly<Record<number, string>> = {
@@ -136,7 +142,10 @@ const PLAIN_REASONS: Readonly<Record<number, string>> = {
   429: "rate_limited",
 };
 
-/** A 404 without a body is the gateway's, which has no such route; with one it is the agent's. */
+/**
+ * A 404 without a body is the gateway's, which has no such route; with one it is the agent's. An agent may refuse by itself:
+ * only a gateway's own sentence says who did.
+ */
 export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
   const text = answer.text.trim();
@@ -144,15 +153,13 @@ export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   if (isJson && text !== "" && (status < 400 || status === 404)) {
     return { verdict: "open", layer: "agent", status, reason: "answered" };
   }
-  if (status === 404 && text === "") {
-    return { verdict: "closed", layer: "gateway", status, reason: "no_route" };
-  }
-  const known = GATEWAY_SENTENCES.find(([sentence]) => sentence.test(text));
-  const reason = known?.[1] ?? PLAIN_REASONS[status] ?? null;
-  if (status === 401 || status === 403) return { verdict: "closed", layer: "gateway", status, reason };
+  const refusal = GATEWAY_REFUSALS.find(
+    ([statuses, sentence]) => statuses.includes(status) && sentence.test(text),
+  );
+  if (refusal !== undefined) return { verdict: "closed", layer: "gateway", status, reason: refusal[2] };
   // The quota stands behind the authorization: who meets it was let in.
   if (status === 429) return { verdict: "open", layer: "gateway", status, reason: "rate_limited" };
-  return { verdict: "unknown", layer: "gateway", status, reason };
+  return { verdict: "unknown", layer: "gateway_or_agent", status, reason: PLAIN_REASONS[status] ?? null };
 }
 
 export function readCardAnswer(answer: ProbeAnswer): ProbeResult {

@@ -44,18 +44,29 @@ describe("answers of real parts", () => {
     }
   });
 
-  it("readInvokeAnswer says closed for the gateway's refusals, and open when the agent or the quota answers [OFF-4]", () => {
+  it("readInvokeAnswer says closed for the gateway's own refusals, unknown for those that an agent may have made, and open when the agent or the quota answers [OFF-4]", () => {
     const verdicts = [
       [plain(403, "RBAC: access denied"), "closed", "gateway", "rbac_access_denied"],
       [plain(401, "Jwt is missing"), "closed", "gateway", "jwt_missing"],
       [plain(401, "Jwt is expired"), "closed", "gateway", "jwt_expired"],
       [plain(401, "Jwt verification fails"), "closed", "gateway", "jwt_refused"],
+      [plain(403, "Audiences in Jwt are not allowed"), "closed", "gateway", "jwt_refused"],
+      [plain(401, "Jwks doesn't have key to match kid or alg from Jwt"), "closed", "gateway", "jwt_refused"],
       [plain(404), "closed", "gateway", "no_route"],
+      [plain(401, "authentication failure: no bearer token found"), "closed", "gateway", "unauthorized"],
+      [plain(403, "authorization failed"), "closed", "gateway", "forbidden"],
+      [plain(404, "route not found"), "closed", "gateway", "no_route"],
       [plain(429, "local_rate_limited"), "open", "gateway", "rate_limited"],
       [json(200, { jsonrpc: "2.0", error: { code: -32001 } }), "open", "agent", "answered"],
       [json(404, { detail: "no such path" }), "open", "agent", "answered"],
-      [plain(503, "no healthy upstream"), "unknown", "gateway", null],
-      [plain(200, "hello"), "unknown", "gateway", null],
+      [json(401, { jsonrpc: "2.0", error: { code: -32001 } }), "unknown", "gateway_or_agent", "unauthorized"],
+      [json(403, { detail: "not yours" }), "unknown", "gateway_or_agent", "forbidden"],
+      [plain(401), "unknown", "gateway_or_agent", "unauthorized"],
+      [plain(401, "Jwks remote fetch is failed"), "unknown", "gateway_or_agent", "unauthorized"],
+      [plain(403, "<h1>403 Forbidden</h1>"), "unknown", "gateway_or_agent", "forbidden"],
+      [plain(200, "RBAC: access denied"), "unknown", "gateway_or_agent", null],
+      [plain(503, "no healthy upstream"), "unknown", "gateway_or_agent", null],
+      [plain(200, "hello"), "unknown", "gateway_or_agent", null],
     ] as const;
     for (const [answer, verdict, layer, reason] of verdicts) {
       const found = readInvokeAnswer(answer);
