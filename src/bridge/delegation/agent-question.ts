@@ -64,7 +64,7 @@ export async function awaitInput(running: RunningDelegation): Promise<Delegation
   // An answer that was sent while the bridge was away has yet to come: then the wait begins anew.
   const end = Math.max(until, running.host.upSince + inputWait);
   if (running.now < end) return look(running, taskId, end);
-  const ended = await running.persist(() => deps.ledger.endWait(claimed.lease));
+  const ended = await running.persist(() => deps.ledger.endWait(claimed.lease, end));
   return ended ? unanswered() : wait(running.now + LOOK_MS);
 }
 

@@ -47,12 +47,14 @@ const RECORD_ANSWERS = statement<{ id: string }>("record_answers")`
     AND d.input_until IS NOT NULL
   RETURNING d.id`;
 
-// An encrypted event of the person who asked may be the answer: its wait for a key ends by itself.
+// An encrypted event of the person who asked may be the answer, if it came before the wait was over ($4): its own wait for a
+// key ends by itself.
 const END_WAIT = statement<{ ended: boolean }>("end_wait")`
   WITH held AS MATERIALIZED (
     SELECT d.id, d.prompt IS NULL AND NOT EXISTS (
         SELECT FROM bridge_encrypted_intake e
-        WHERE e.room_id = d.room_id AND e.sender_mxid = d.sender_mxid AND e.state = 'awaiting_key') AS unanswered
+        WHERE e.room_id = d.room_id AND e.sender_mxid = d.sender_mxid AND e.state = 'awaiting_key'
+          AND e.admitted_at <= $4) AS unanswered
     FROM bridge_delegations d WHERE ${HELD} AND d.state = 'awaiting_input' FOR UPDATE
   ), ended AS (
     UPDATE bridge_delegations d SET input_until = NULL FROM held h WHERE d.id = h.id AND h.unanswered
@@ -137,9 +139,9 @@ export function createQuestions(pool: Pool, keys: ContentKeys) {
       await RECORD_ASKED.held(pool, [...heldBy(lease), sendId, eventId, ...times], nameOf(lease));
     },
 
-    /** Nobody may answer any more; false, and nothing is written, when somebody has, or may have. */
-    async endWait(lease: Lease): Promise<boolean> {
-      return (await END_WAIT.held(pool, heldBy(lease), nameOf(lease))).ended;
+    /** Nobody may answer any more; false, and nothing is written, when somebody has, or may have before `end`. */
+    async endWait(lease: Lease, end: number): Promise<boolean> {
+      return (await END_WAIT.held(pool, [...heldBy(lease), toTime(end)], nameOf(lease))).ended;
     },
   };
 }

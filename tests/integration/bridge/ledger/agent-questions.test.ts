@@ -68,13 +68,15 @@ describe("questions of agents in the ledger", () => {
     assert.equal((await claimOne()).cancelRequested, true);
   });
 
-  it("keep their wait while an encrypted event of the asker in the room waits for its key, and for no other event [DEL-6] [ENC-5]", async (t) => {
+  it("keep their wait while an encrypted event of the asker that came before its end waits for its key in the room, and for no other event [DEL-6] [ENC-5]", async (t) => {
     const { admit, delegations, lease, pool } = await setUp(t);
     const elsewhere = envelope("e1", { room: room("other") });
     await admit([], arrivals(elsewhere, envelope("e2", { sender: "@bob:a.test" as UserId }), envelope("e3")));
-    assert.equal(await delegations.endWait(lease), false);
-    await createOperations(pool, 0).cancelEnvelope(event("e3"), T0);
-    assert.equal(await delegations.endWait(lease), true);
+    const end = T0 + 900_000;
+    await admit([], { ...arrivals(envelope("e4")), receivedAt: end + 1 });
+    assert.equal(await delegations.endWait(lease, end), false);
+    await createOperations(pool, 0).cancelEnvelope(event("e3"), end);
+    assert.equal(await delegations.endWait(lease, end), true);
   });
 
   it("take no answer once they are canceled, and whoever answers is told [DEL-6] [NOT-1]", async (t) => {

@@ -374,7 +374,7 @@ export const STEPS: { [Kind in keyof Steps]: (w: World, step: Steps[Kind]) => Pr
     if (one === undefined) return;
     await w.perform(
       fault,
-      () => w.ledger.delegations.endWait(one.lease),
+      () => w.ledger.delegations.endWait(one.lease, w.now),
       () => w.model.endWait(claimOf(one)),
     );
   },
