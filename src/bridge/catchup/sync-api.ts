@@ -42,12 +42,13 @@ const PAGE_FILTER = JSON.stringify({ types: TYPES });
 
 const Event = z.record(z.string(), z.unknown());
 const Events = z.array(Event);
-/** Of what another server has written into its invitation. */
+/** Of what another server has written into its invitation; nothing of one that is not as the specification has it. */
 const InviteState = z
   .object({ invite_state: z.object({ events: z.array(z.unknown()) }) })
   .transform(({ invite_state }) =>
     invite_state.events.map((event) => Event.safeParse(event).data).filter((event) => event !== undefined),
-  );
+  )
+  .catch([]);
 const Timeline = z.object({
   timeline: z
     .object({ events: Events, limited: z.boolean().default(false), prev_batch: z.string().optional() })

@@ -24,7 +24,10 @@ it("an invitation is of whom the homeserver says, whatever its state names, and 
       next_batch: "s1",
       rooms: {
         join: { "!a": { timeline: { events: [said] } } },
-        invite: { "!evil": { invite_state: { events: ["x", null, forged, [], own] } } },
+        invite: {
+          "!evil": { invite_state: { events: ["x", null, forged, [], own] } },
+          ...{ "!bare": {}, "!none": { invite_state: {} }, "!null": null },
+        },
       },
     },
   }));
@@ -33,6 +36,7 @@ it("an invitation is of whom the homeserver says, whatever its state names, and 
   const read = await api.changes({ ghost }, "s0");
   assert.equal(read.kind, "ok");
   assert.ok(read.kind === "ok");
+  assert.deepEqual([...read.value.invitations.keys()], ["!evil"]);
   assert.equal(read.value.invitations.get("!evil" as RoomId)?.["sender"], "@eve:evil.test");
   assert.deepEqual(
     read.value.rooms.get("!a" as RoomId)?.events.map((event) => event["event_id"]),
