@@ -19,7 +19,7 @@ import {
 } from "../cards/verify.ts";
 import { systemClock } from "../domain/clock.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { jsonText } from "../domain/json.ts";
+import { jsonText, membersOf, parseJson } from "../domain/json.ts";
 import { quoted } from "../domain/printable.ts";
 import { readInput } from "../runtime/read-input.ts";
 import { createFile, PUBLIC } from "../runtime/write-file.ts";
@@ -92,7 +92,7 @@ export const signCommand = defineCommand({
   arguments: [["<card>", "the card's JSON file"]],
   options: [
     required("--key <file>", "the private key: a JWK, or PKCS #8 PEM"),
-    required("--key-id <id>", "the kid that verifiers have pinned"),
+    required("--key-id <id>", "the kid that verifiers have pinned; a JWK that names another is refused"),
     ["-o, --output <file>", "where to write the signed card; standard output when absent"],
   ],
   help: `
@@ -100,7 +100,14 @@ A signature under the same key ID is replaced, others are kept. Serve the result
 proxy that writes the card anew may break the signature. What \`card lint\` finds is printed on standard error.`,
   async run([card], options) {
     const bytes = readInput(card);
-    const key = await importSigningKey(readInput(options.key).toString("utf8"));
+    const text = readInput(options.key).toString("utf8");
+    const key = await importSigningKey(text);
+    const { kid = options.keyId } = membersOf(parseJson(text));
+    if (kid !== options.keyId) {
+      throw new DrawbridgeError("usage", `the key in ${options.key} has another kid than --key-id`, {
+        hint: "Give the kid that verifiers have pinned for this key.",
+      });
+    }
     const result = await signCard(bytes, { key, keyId: options.keyId });
     if (!result.signed) {
       const places = result.problems.map(({ reason, at }) => `${card}: ${at || "/"}: ${reason}`);

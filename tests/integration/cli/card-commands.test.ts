@@ -103,6 +103,20 @@ describe("drawbridge card", () => {
       out: "",
       err: "",
     });
+    const misnamed = await run(
+      path,
+      "sign",
+      "--key",
+      "keys/agent-1.private.jwk",
+      "--key-id",
+      "k2",
+      "good.json",
+    );
+    assert.deepEqual([misnamed.code, misnamed.out], [2, ""]);
+    assert.match(
+      misnamed.err,
+      /^error: the key in keys\/agent-1\.private\.jwk has another kid than --key-id\n/,
+    );
     const verify = await run(path, "verify", "--jwks", "keys/agent-1.jwks.json", "signed.json");
     assert.equal(verify.out, "signed.json accept\n");
     assert.deepEqual(await run(path, "lint", "signed.json"), { code: 0, out: "signed.json ok\n", err: "" });
