@@ -13,6 +13,9 @@ import {
   withSignatures,
 } from "./forged-content.ts";
 
+/** By a key that nobody has pinned: beside a right signature it is skipped. */
+export const FOREIGN = signText(attacker, PAYLOAD, { alg: "ES256", kid: "other" });
+
 const withHeader = (header: unknown, key = ours): Uint8Array =>
   withSignatures([signText(key, PAYLOAD, header)]);
 
@@ -251,6 +254,9 @@ export function oddEntries(): Forgery[] {
     [SIGNATURE, {}],
     [SIGNATURE, null],
     [SIGNATURE, { protected: "", signature: "" }],
+    [SIGNATURE, { ...FOREIGN, signature: "" }],
+    [SIGNATURE, { ...FOREIGN, signature: `${FOREIGN.signature}=` }],
+    [{ ...FOREIGN, protected: `${FOREIGN.protected}=` }, SIGNATURE],
     [{ protected: "e30", signature: "AA" }, SIGNATURE],
     [SIGNATURE, signText(attacker, PAYLOAD)],
     [signText(attacker, PAYLOAD), SIGNATURE],
