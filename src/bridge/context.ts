@@ -2,12 +2,11 @@
 import { resolve } from "node:path";
 import type { Logger } from "pino";
 import type { Clock, Random } from "../domain/clock.ts";
-import { readSecret } from "../runtime/secrets.ts";
 import { watchAgentsFile } from "./agents/loaded-agents.ts";
 import type { BridgeConfig } from "./config.ts";
 import { openDatabase } from "./database.ts";
-import { ContentKeys } from "./ledger/content-keys.ts";
 import { createMetrics } from "./metrics.ts";
+import { readSecrets } from "./secrets.ts";
 
 export interface BridgeOptions {
   readonly config: BridgeConfig;
@@ -33,10 +32,3 @@ export function openContext(options: BridgeOptions) {
   });
   return { ...options, secrets, metrics, agents, database: openDatabase(config, log) };
 }
-
-/** @throws DrawbridgeError `secret_unavailable` */
-export const readSecrets = ({ appservice, contentKeys, directory }: BridgeConfig) => ({
-  asToken: readSecret(appservice.asToken, directory),
-  hsToken: readSecret(appservice.hsToken, directory),
-  keys: ContentKeys.parse(readSecret(contentKeys, directory)),
-});

@@ -15,12 +15,12 @@ import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readRegistrySecret, readSecret } from "../../runtime/secrets.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
-import { readSecrets } from "../context.ts";
 import { chooseInterface } from "../delegation/a2a/transport.ts";
 import { Readiness } from "../health/health-server.ts";
 import { checkHomeserver } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";
 import { Homeserver } from "../matrix/homeserver.ts";
+import { readSecrets } from "../secrets.ts";
 import { type AppserviceTokens, renderRegistration } from "../setup/registration.ts";
 
 export interface Finding {
