@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../src/federation/config.ts";
-import { type AclEnforcement, borderStatus } from "../../src/federation/planes/border/runtime.ts";
+import { borderStatus } from "../../src/federation/planes/border/runtime.ts";
 import type { DesiredPlane, Drift, PlaneOutcome } from "../../src/federation/planes/plane.ts";
 import { aclAllow } from "../../src/federation/planes/rooms/acl.ts";
 import { type ClosingPartner, ROOMS_INTENT } from "../../src/federation/planes/rooms/render.ts";
@@ -29,7 +29,7 @@ export interface RoomsDeployment {
   apply(intent: unknown): Promise<PlaneOutcome>;
   drift(intent: unknown): Promise<readonly Drift[]>;
   probe(intent: unknown, partner: string): Promise<readonly EvidenceItem[]>;
-  enforcement(room: string, server: string): Promise<AclEnforcement>;
+  readonly enforcement: ReturnType<typeof borderStatus>["enforcement"];
 }
 
 export function roomsDeployment(

@@ -23,17 +23,6 @@ import type { Federation } from "../reconcile/context.ts";
 import { gitLine } from "../repository/git.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 
-export const CATEGORIES = [
-  "spam",
-  "harassment",
-  "impersonation",
-  "malware",
-  "data_exfiltration",
-  "compromised_server",
-  "policy_violation",
-  "other",
-] as const;
-
 const REPORT_BYTES_MAX = 256 * 1024;
 const REFERENCES_MAX = 1_000;
 
@@ -48,7 +37,16 @@ export const AbuseReport = z.strictObject({
   schema: z.literal("svc.federation.abuse-report.v1"),
   reporter: z.strictObject({ server_name: ServerName }),
   subject: z.strictObject({ server_name: ServerName }),
-  category: z.enum(CATEGORIES),
+  category: z.enum([
+    "spam",
+    "harassment",
+    "impersonation",
+    "malware",
+    "data_exfiltration",
+    "compromised_server",
+    "policy_violation",
+    "other",
+  ]),
   severity: z.enum(["low", "medium", "high", "critical"]),
   requested_action: z.enum(["none", "review", "contain"]),
   evidence_refs: z
@@ -103,7 +101,6 @@ const ENVELOPE_BYTES_MAX = 512 * 1024;
 
 const SentReport = z.strictObject({ to: ServerName, sent_at: Instant, report: z.unknown() });
 
-/** Whether the reporter itself has signed a report; if not, why that is not shown. */
 export type Origin =
   | { readonly signed: true; readonly keyId: string; readonly to: string; readonly sentAt: string }
   | { readonly signed: false; readonly why: string };

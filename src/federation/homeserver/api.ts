@@ -119,7 +119,6 @@ export function matrixAnswer({ status, body: value }: { status: number; body: un
   return { status, errcode: typeof errcode === "string" ? errcode : undefined, body };
 }
 
-/** The body of a success. @throws DrawbridgeError `homeserver_refused` for anything else */
 export function expectSuccess(answer: MatrixAnswer, operation: string): MatrixAnswer["body"] {
   if (answer.status >= 200 && answer.status < 300) return answer.body;
   throw refused(operation, answer);

@@ -18,7 +18,6 @@ export interface SigningServer {
   readonly ca?: string | undefined;
 }
 
-/** A new key in the form of a homeserver's signing key file: `ed25519 VERSION SEED`. */
 export function freshSigningKey(random: Random, version: string): string {
   return `ed25519 ${version} ${unpaddedBase64(random.bytes(32))}`;
 }

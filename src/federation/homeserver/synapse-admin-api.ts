@@ -124,10 +124,6 @@ export class SynapseAdminApi extends HomeserverAccess {
     });
   }
 
-  self(userId: UserId): ActingUser {
-    return actingUser(this, userId);
-  }
-
   /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
   rooms(): Promise<readonly RoomId[]> {
     const path = [...ADMIN, "v1", "rooms"];
@@ -230,13 +226,12 @@ const RELEASED_AT_ONCE = 8;
 /** Tokens for acting as local users, one a user: given back at the end, and forgotten by the homeserver if we are killed. */
 export function lentTokens(operator: SynapseAdminApi, operatorId: UserId, clock: Clock) {
   const lent = new Map<UserId, { since: number; acting: Promise<ActingUser | undefined> }>();
-  /** Users for whom the homeserver lends none. */
   const unusable = new Set<UserId>();
   return {
     unusable: unusable as ReadonlySet<UserId>,
 
     async as(user: UserId): Promise<ActingUser | undefined> {
-      if (user === operatorId) return operator.self(user);
+      if (user === operatorId) return actingUser(operator, user);
       const now = clock.now();
       const known = lent.get(user);
       if (known !== undefined && now < known.since + USED_MS) return known.acting;

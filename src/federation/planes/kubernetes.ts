@@ -13,7 +13,6 @@ export interface Resource {
   readonly spec?: PlainMap;
 }
 
-/** Resources as one file, each in the organisation's namespace and with its plane's label. */
 export function resourcesText(
   { namespace }: KubernetesTarget,
   plane: string,

@@ -78,7 +78,6 @@ export type PlaneOutcome =
   | { readonly state: "incomplete"; readonly changed: boolean; readonly outOfReach: readonly OutOfReach[] }
   | { readonly state: "deferred"; readonly reason: string; readonly retryAfterMs: number };
 
-/** How far one part of a plane came. */
 export interface PartOutcome {
   readonly changed: boolean;
   /** Why it has to be applied again later. */

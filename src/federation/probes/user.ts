@@ -1,19 +1,16 @@
 // A person at some homeserver: the partner's, the witness's or the observer's. Invariants: what is sent is of a type
 // that no client shows and no bridge answers; an answer's body is read for identifiers and codes alone.
-import type { Clock, Random } from "../../domain/clock.ts";
 import { parseEventId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import { requestJson } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { type MatrixAnswer, matrixAnswer, resourceUrl } from "../homeserver/api.ts";
+import type { Federation } from "../reconcile/context.ts";
 import type { ProbeUser } from "./config.ts";
 
 const TIMEOUT_MS = 60_000;
 const PROBE_TYPE = "drawbridge.federation.probe";
 
-export interface ProbeSources {
-  readonly clock: Clock;
-  readonly random: Random;
-}
+export type ProbeSources = Pick<Federation, "clock" | "random">;
 
 export type Person = ReturnType<typeof personWith>;
 

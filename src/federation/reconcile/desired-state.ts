@@ -69,7 +69,6 @@ export function desiredState(revision: Revision, files: Pick<RevisionFiles, "ren
   return { revision, registry, planes };
 }
 
-/** The files of one plane among all rendered ones, sorted by path, and their digest. */
 export function filesOf(plane: PlaneName, rendered: RenderedFiles) {
   const own = [...rendered]
     .filter(([path]) => planeOfPath(path) === plane)

@@ -94,7 +94,6 @@ export function git(
   });
 }
 
-/** Runs git, which must succeed. @throws DrawbridgeError `repository_unusable` */
 export async function gitOk(args: readonly string[], call: GitCall): Promise<Buffer> {
   const answer = await git(args, call);
   if (answer.code !== 0) throw gitFailure(args, answer.stderr.trim() || `exit code ${answer.code}`);

@@ -109,7 +109,6 @@ export class Repository {
     }
   }
 
-  /** @throws DrawbridgeError `repository_unusable` when the branch does not exist */
   async requireHead(): Promise<Revision> {
     const head = await this.head();
     if (head !== undefined) return head;

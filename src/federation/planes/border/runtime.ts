@@ -132,7 +132,6 @@ const Enforcement = z.object({
   state_event_id: z.string().nullable(),
   enforces_state: z.boolean(),
 });
-export type AclEnforcement = z.output<typeof Enforcement>;
 
 const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
 

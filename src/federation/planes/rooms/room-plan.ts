@@ -45,10 +45,6 @@ export interface Obstacle {
 
 export type RoomPlan = ReturnType<typeof planRoom>;
 
-type PlanContext = Pick<RoomsSession, "intent" | "operatorId" | "journals" | "clock"> & {
-  readonly tokens: Pick<RoomsSession["tokens"], "unusable">;
-};
-
 /** Levels are integers up to this one (Matrix appendices, canonical JSON). */
 const LEVEL_MAX = 2 ** 53 - 1;
 const MODERATOR = 50;
@@ -59,7 +55,7 @@ export function isOurs(room: RoomState, own: string): boolean {
 }
 
 /** `concerned`: closing partners that are present, or that this plane has banned from the room. */
-export function planRoom(session: PlanContext, room: RoomState) {
+export function planRoom(session: RoomsSession, room: RoomState) {
   const { intent } = session;
   const present = new Map(intent.closing.map((one) => [one.serverName, presentOf(room, one.serverName)]));
   const concerned = intent.closing.filter(({ serverName }) => {
@@ -126,7 +122,7 @@ function isDenied(room: RoomState, server: string): boolean {
 /** The local user with the most power, the operator before others with the same; or why there is none. */
 function chooseActor(
   room: RoomState,
-  { intent, operatorId: operator, tokens: { unusable } }: PlanContext,
+  { intent, operatorId: operator, tokens: { unusable } }: RoomsSession,
 ): { readonly actor: UserId | undefined; readonly reason?: RoomReason } {
   const local = joinedByServer(room).get(intent.own) ?? [];
   if (local.length === 0) return { actor: undefined, reason: "left" };
@@ -166,7 +162,7 @@ function whyNotBanned(room: RoomState, actor: UserId, user: UserId): RoomReason 
 function planAcl(
   room: RoomState,
   actor: UserId,
-  { intent, clock }: PlanContext,
+  { intent, clock }: RoomsSession,
   concerned: readonly ClosingPartner[],
   block: (partner: string, reason: RoomReason) => void,
 ): ServerAcl | undefined {

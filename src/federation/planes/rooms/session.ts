@@ -42,7 +42,7 @@ export async function readRoom(session: RoomsSession, room: RoomId): Promise<Roo
   return events === undefined ? undefined : readRoomState(room, events);
 }
 
-export function recordOf({ journals }: Pick<RoomsSession, "journals">, partner: string, room: RoomId) {
+export function recordOf({ journals }: RoomsSession, partner: string, room: RoomId) {
   return journals.get(partner)?.room(room);
 }
 

@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { abuseReportSchema, CATEGORIES, readReport } from "../../../../src/federation/abuse/report.ts";
+import { AbuseReport, abuseReportSchema, readReport } from "../../../../src/federation/abuse/report.ts";
+
+const CATEGORIES = AbuseReport.shape.category.options;
 
 const REPORT = {
   schema: "svc.federation.abuse-report.v1",

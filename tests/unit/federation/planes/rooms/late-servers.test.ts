@@ -11,6 +11,7 @@ import {
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import { joinedAfterAcl, planRoom } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 
 const OWN = "a.test:1";
@@ -54,7 +55,7 @@ const plan = (joined: readonly Joined[], now = NOW, intent = INTENT, allow = INT
     {
       ...{ intent, operatorId: OPERATOR, journals: new Map(), tokens: { unusable: new Set<UserId>() } },
       clock: new ManualClock(now),
-    },
+    } as unknown as RoomsSession,
     room(joined, allow),
   ).steps;
 

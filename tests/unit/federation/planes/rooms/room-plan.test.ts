@@ -16,6 +16,7 @@ import {
   type RoomState,
   readRoomState,
 } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 import type { Journal } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 
@@ -91,7 +92,7 @@ const plan = (room: RoomState) =>
       journals: new Map([[PARTNER, BEGUN]]),
       tokens: { unusable: new Set() },
       clock: new ManualClock(0),
-    },
+    } as unknown as RoomsSession,
     room,
   );
 
