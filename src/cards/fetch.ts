@@ -1,10 +1,10 @@
 // Fetches a card's bytes (A2A 1.0, section 8.2), or its icon's, without trusting its server. Invariants: a private address is
 // reached only if the caller allows it; one GET without credentials, no redirect followed, nothing decoded; status 200 and a
 // media type of what is fetched, or nothing; never more read than its bound; one deadline over the whole of it.
-import { Agent, request } from "undici";
+import { type Dispatcher, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { resultWithin } from "../runtime/concurrency.ts";
-import { readBoundedBytes } from "../runtime/http.ts";
+import { httpAgent, readBoundedBytes, SHARED_AGENT } from "../runtime/http.ts";
 import { assertPublicHost, NOT_PUBLIC_CODE, publicLookup } from "../runtime/public-addresses.ts";
 import { CARD_BYTES_MAX } from "./reject-reasons.ts";
 
@@ -59,12 +59,11 @@ function failed(failure: FetchFailure, status?: number): Fetched {
 async function fetchKind(url: string, kind: typeof CARD, options: FetchOptions): Promise<Fetched> {
   const ended = new AbortController();
   // A connection that another request left open would not be looked up again.
-  const dispatcher =
-    options.mayBePrivate === false ? new Agent({ connect: { lookup: publicLookup() } }) : undefined;
+  const own = options.mayBePrivate === false ? httpAgent({ connect: { lookup: publicLookup() } }) : undefined;
   try {
-    if (dispatcher !== undefined) assertPublicHost(url);
+    if (own !== undefined) assertPublicHost(url);
     const signals = [ended.signal, ...(options.signal === undefined ? [] : [options.signal])];
-    const response = get(url, AbortSignal.any(signals), kind, dispatcher);
+    const response = get(url, AbortSignal.any(signals), kind, own ?? SHARED_AGENT);
     return (
       (await resultWithin(options.clock, options.timeoutMs ?? TIMEOUT_MS, response)) ?? failed("timed_out")
     );
@@ -73,7 +72,7 @@ async function fetchKind(url: string, kind: typeof CARD, options: FetchOptions):
     return failed(isPrivate ? "address_not_public" : "unreachable");
   } finally {
     ended.abort();
-    await dispatcher?.destroy();
+    await own?.destroy();
   }
 }
 
@@ -81,13 +80,13 @@ async function get(
   url: string,
   signal: AbortSignal,
   { accept, mediaType, bytesMax }: typeof CARD,
-  dispatcher: Agent | undefined,
+  dispatcher: Dispatcher,
 ): Promise<Fetched> {
   const response = await request(url, {
     method: "GET",
     headers: { accept, "accept-encoding": "identity" },
     signal,
-    ...(dispatcher !== undefined && { dispatcher }),
+    dispatcher,
   });
   const { statusCode: status, headers, body } = response;
   const refused = (failure: FetchFailure) => {

@@ -2,9 +2,18 @@
 // server. Invariant: no redirect is followed, so that a token goes to the address that it is meant for alone.
 import { once } from "node:events";
 import type { IncomingHttpHeaders, Server } from "node:http";
-import { type Dispatcher, request } from "undici";
+import { Agent, type Dispatcher, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { parseUntrustedJson } from "../domain/strict-json.ts";
+
+/**
+ * Connections by HTTP/1.1. Over HTTP/2 undici sends a request that was refused once more by itself, and all further ones on
+ * a connection that has died unnoticed.
+ */
+export const httpAgent = (options: Agent.Options = {}) => new Agent({ ...options, allowH2: false });
+
+/** For requests that need no connections of their own. */
+export const SHARED_AGENT = httpAgent();
 
 export type Body = AsyncIterable<Uint8Array> & { destroy(): unknown };
 
@@ -49,7 +58,16 @@ const REFUSAL_BODY_MS = 1_000;
 /** `body` is undefined when it is longer than the bound, or no JSON, whatever the status. @throws what the network throws */
 export async function requestJson(
   url: string,
-  { method = "GET", token, headers, body, timeoutMs, isRefusedByStatus, bytesMax, dispatcher }: JsonRequest,
+  {
+    method = "GET",
+    token,
+    headers,
+    body,
+    timeoutMs,
+    isRefusedByStatus,
+    bytesMax,
+    dispatcher = SHARED_AGENT,
+  }: JsonRequest,
 ): Promise<{ readonly status: number; readonly headers: IncomingHttpHeaders; readonly body: unknown }> {
   const response = await request(url, {
     method,
@@ -61,7 +79,7 @@ export async function requestJson(
     },
     body: body === undefined ? null : typeof body === "string" ? body : JSON.stringify(body),
     signal: AbortSignal.timeout(timeoutMs),
-    ...(dispatcher !== undefined && { dispatcher }),
+    dispatcher,
   });
   const { statusCode: status, headers: answered, body: stream } = response;
   const reading = readBounded(stream, bytesMax ?? BODY_BYTES_MAX).then((text) =>

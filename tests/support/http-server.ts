@@ -2,8 +2,13 @@
 // real one gives only when it is ill, and a token endpoint that counts, refuses and rotates.
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createSecureServer, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import type { AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
+import { getCACertificates, setDefaultCACertificates } from "node:tls";
+import { openAuthority } from "../../lab/configuration/certificates.ts";
+import { systemClock, systemRandom } from "../../src/domain/clock.ts";
+import { temporaryFolder } from "./temporary.ts";
 
 export interface TestHttpServer {
   readonly url: string;
@@ -31,6 +36,25 @@ export async function httpServer(t: Pick<TestContext, "after">): Promise<TestHtt
     answer: (_request, response) => response.writeHead(404).end(),
   };
   return made;
+}
+
+/** A server on `https://localhost` that this process trusts, and that offers HTTP/2 before HTTP/1.1. @returns its port */
+export async function http2Server(
+  t: Pick<TestContext, "after">,
+  answer: (request: Http2ServerRequest, response: Http2ServerResponse) => void,
+): Promise<number> {
+  const folder = temporaryFolder(t);
+  const files = { certificate: `${folder}/ca.pem`, privateKey: `${folder}/ca.key` };
+  const authority = await openAuthority(files, { clock: systemClock, random: systemRandom });
+  const trusted = getCACertificates("default");
+  setDefaultCACertificates([...trusted, authority.certificate]);
+  t.after(() => setDefaultCACertificates(trusted));
+  const { certificate: cert, privateKey: key } = await authority.issue("localhost");
+  const server = createSecureServer({ cert, key, allowHTTP1: true }, answer);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  return (server.address() as AddressInfo).port;
 }
 
 /** Answers 200 with this JSON text. */

@@ -1,13 +1,13 @@
 // JSON requests to a homeserver of ours, as the user that a token belongs to.
 // Invariants: 429 is obeyed; a token goes to the configured address only; each exchange has a deadline; what cannot be
 // repeated safely is not repeated; neither body nor token reaches an error.
-import { Agent } from "undici";
+import type { Agent } from "undici";
 import type * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { membersOf } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { type JsonRequest, requestJson, retryAfterMs } from "../../runtime/http.ts";
+import { httpAgent, type JsonRequest, requestJson, retryAfterMs } from "../../runtime/http.ts";
 
 /** Its body is empty where that was no JSON object. */
 export type MatrixAnswer = Readonly<ReturnType<typeof matrixAnswer>>;
@@ -33,7 +33,7 @@ export class HomeserverAccess {
     this.#url = url;
     this.#token = token;
     this.#clock = clock;
-    this.#agent = agent ?? new Agent({ connections: 32, keepAliveTimeout: 30_000 });
+    this.#agent = agent ?? httpAgent({ connections: 32, keepAliveTimeout: 30_000 });
   }
 
   /** The same homeserver as another user, over the same connections. */

@@ -2,11 +2,11 @@
 // "Request Authentication"): the other server's answer, without our Synapse between.
 // Invariants: the other server's certificate is verified; a body is read up to a bound; the key never leaves.
 import { createPrivateKey, sign } from "node:crypto";
-import { Agent, type Dispatcher, ProxyAgent } from "undici";
+import { type Dispatcher, ProxyAgent } from "undici";
 import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import type { ServerName } from "../../domain/identifiers.ts";
-import { requestJson } from "../../runtime/http.ts";
+import { httpAgent, requestJson } from "../../runtime/http.ts";
 import { matrixAnswer } from "./api.ts";
 
 export interface SigningServer {
@@ -35,7 +35,7 @@ export type SignedRequests = ReturnType<typeof signedRequests>;
 export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: SigningServer) {
   const tls = ca === undefined ? {} : { ca };
   const dispatcher: Dispatcher =
-    proxyUrl === undefined ? new Agent({ connect: tls }) : new ProxyAgent({ uri: proxyUrl, requestTls: tls });
+    proxyUrl === undefined ? httpAgent({ connect: tls }) : new ProxyAgent({ uri: proxyUrl, requestTls: tls });
   return {
     /** The body is the other server's word: never logged. @throws the network's error, when no answer came within `timeoutMs` */
     async request(

@@ -4,7 +4,8 @@
 // address that is not public is made, and used, only for a request that may go there.
 import { lookup } from "node:dns";
 import type { IncomingHttpHeaders } from "node:http";
-import { Agent, request } from "undici";
+import { request } from "undici";
+import { httpAgent } from "../../../runtime/http.ts";
 import { assertPublicHost, publicLookup } from "../../../runtime/public-addresses.ts";
 import { type BodyFault, boundedBody, boundedEvents } from "./body-guard.ts";
 
@@ -116,8 +117,8 @@ const CONNECT_TIMEOUT_MS = 10_000;
 export function createAgentHttp(resolve: typeof lookup = lookup) {
   const connect = { timeout: CONNECT_TIMEOUT_MS };
   const unlimited = { headersTimeout: 0, bodyTimeout: 0 };
-  const anywhere = new Agent({ ...unlimited, connect });
-  const publicOnly = new Agent({ ...unlimited, connect: { ...connect, lookup: publicLookup(resolve) } });
+  const anywhere = httpAgent({ ...unlimited, connect });
+  const publicOnly = httpAgent({ ...unlimited, connect: { ...connect, lookup: publicLookup(resolve) } });
   return {
     /** Makes one request. Rejects with the connection's error, whose `code` says what happened. */
     async fetch(url: string, init: AgentHttpInit): Promise<AgentHttpResponse> {

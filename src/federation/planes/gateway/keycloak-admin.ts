@@ -3,14 +3,14 @@
 // body reaches an error; clients have client credentials alone, and tokens of five minutes, signed ES256, for one
 // audience; no other mapper or scope could put another claim into a token.
 import { resolve } from "node:path";
-import { Agent } from "undici";
+import type { Agent } from "undici";
 import * as z from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { type JsonObject, membersOf } from "../../../domain/json.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
-import { basicAuthorization, type JsonRequest, requestJson } from "../../../runtime/http.ts";
+import { basicAuthorization, httpAgent, type JsonRequest, requestJson } from "../../../runtime/http.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
@@ -31,7 +31,7 @@ export function keycloakAdmin(target: KeycloakTarget, directory: string) {
   let known: string | undefined;
 
   async function exchange(resource: string, options: Omit<JsonRequest, "timeoutMs">) {
-    agent ??= new Agent({
+    agent ??= httpAgent({
       connections: 4,
       // Short, so that a command that used it can end.
       keepAliveTimeout: 1_000,

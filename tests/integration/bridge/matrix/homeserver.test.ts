@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { TcpLink } from "../../../chaos/tcp-link.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
-import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
+import { http2Server, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ghost } from "../../../support/ledger.ts";
 
 const TIMEOUT_MS = 300;
@@ -90,6 +91,20 @@ describe("requests to a faulty homeserver", () => {
       cases.length,
       "no request is repeated or redirected by the client itself",
     );
+  });
+
+  it("it is reached again over a new connection once one has died unnoticed, also where it offers HTTP/2 [DEL-4]", async (t) => {
+    const port = await http2Server(t, (_request, response) => response.end('{"versions":[]}'));
+    const link = new TcpLink(port);
+    const { homeserver } = ghostSide(t, `https://localhost:${await link.listen()}`, {
+      requestTimeoutMs: 300,
+    });
+    t.after(() => link.close());
+    assert.equal((await homeserver.versions()).kind, "ok");
+    link.set("half_open");
+    assert.partialDeepStrictEqual(await homeserver.versions(), { kind: "retry", cause: "timeout" });
+    link.set("open");
+    assert.equal((await homeserver.versions()).kind, "ok");
   });
 
   it("the members of a room are read whatever the length of their profiles [INT-8]", async (t) => {

@@ -1,11 +1,12 @@
 // Connections to agents: which addresses they reach, whatever a name resolves to.
 import assert from "node:assert/strict";
 import type { lookup } from "node:dns";
+import { constants } from "node:http2";
 import { describe, it, type TestContext } from "node:test";
 import { createAgentHttp, Exchange } from "../../../../../src/bridge/delegation/a2a/http-exchange.ts";
 import { fetchCard } from "../../../../../src/cards/fetch.ts";
 import { systemClock } from "../../../../../src/domain/clock.ts";
-import { httpServer } from "../../../../support/http-server.ts";
+import { http2Server, httpServer } from "../../../../support/http-server.ts";
 
 /** A server that only the bridge's own network is meant to reach. */
 async function internalServer(t: TestContext) {
@@ -46,6 +47,20 @@ describe("connections to agents", () => {
       code: "ERR_ADDRESS_NOT_PUBLIC",
     });
     assert.equal(requests.length, 1);
+  });
+
+  it("a question goes to an agent once, whatever its server says of it over HTTP/2 [AGT-4] [DEL-7]", async (t) => {
+    let questions = 0;
+    const port = await http2Server(t, async (request) => {
+      for await (const _ of request);
+      questions += 1;
+      if (request.httpVersion === "2.0") request.stream.close(constants.NGHTTP2_REFUSED_STREAM);
+      else request.socket.destroy();
+    });
+    const http = createAgentHttp();
+    t.after(() => http.close());
+    await assert.rejects(http.fetch(`https://localhost:${port}/`, post(true)));
+    assert.equal(questions, 1);
   });
 
   it("a response that announces more than the limit is refused before its body comes", async (t) => {
