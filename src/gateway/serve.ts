@@ -48,16 +48,19 @@ export async function serve(options: {
     await admin.waitForVersions(inForce.rendered.versions, NO_STATS, over);
     state.write(sources, []);
     logInForce(log, "ready", inForce);
+    let logged: readonly RefusedFile[] = [];
     await followFiles(
       sources,
       async (readings) => {
         const changed = await applyChanges(inForce, readings, admin, over);
-        if (over.aborted) return;
+        if (over.aborted) return false;
         const isNew = changed.inForce !== inForce;
         inForce = changed.inForce;
         state.write(inForce.sources, changed.refused);
         if (isNew) logInForce(log, "reloaded", inForce);
-        for (const { file, reason, error } of changed.refused) {
+        const isLogged = ({ file, digest }: RefusedFile) =>
+          logged.some((one) => one.file === file && one.digest === digest);
+        for (const { file, reason, error } of changed.refused.filter((one) => !isLogged(one))) {
           const refusal = {
             event: "config_refused",
             file,
@@ -67,6 +70,8 @@ export async function serve(options: {
           };
           log.error(refusal, "the new file is not used; the last good one stays in force");
         }
+        logged = changed.refused;
+        return logged.some(({ reason }) => reason === "refused_by_envoy");
       },
       clock,
       over,

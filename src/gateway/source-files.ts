@@ -1,7 +1,7 @@
 // The three files that a gateway follows: its own, which cards are public, and who may call.
 // Invariants: content counts, not the time stamp, so that a rename, a symbolic link swap and an edit in place are all
-// noticed, and each new content is reported once; its digest is what the state file reports; bytes that are not UTF-8,
-// or more than 16 MiB of them, are refused before anything parses them.
+// noticed, and each new content is reported once, or until it was taken up; its digest is what the state file reports;
+// bytes that are not UTF-8, or more than 16 MiB of them, are refused before anything parses them.
 import { isUtf8 } from "node:buffer";
 import { readFileSync, statSync } from "node:fs";
 import type { Clock } from "../domain/clock.ts";
@@ -92,17 +92,23 @@ export function refused(file: FollowedFile, digest: string | null, error: unknow
 
 /** A revocation waits for it at most. */
 const POLL_INTERVAL_MS = 100;
+/** A revocation that Envoy did not take, because of a lack of memory for one, must not wait for another change. */
+const RETRY_INTERVAL_MS = 10_000;
 
 export type Readings = Readonly<Record<FollowedFile, Reading>>;
 
-/** Calls `onChange` for each new content of these files until the signal aborts, one call at a time. */
+/**
+ * Calls `onChange` for each new content of these files until the signal aborts, one call at a time.
+ * @param onChange returns whether it is to be called again in a while, though nothing changes
+ */
 export async function followFiles(
   { gateway, publication, invocation }: Sources,
-  onChange: (readings: Readings) => Promise<void>,
+  onChange: (readings: Readings) => Promise<boolean>,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<void> {
   let reported = [gateway, publication, invocation].map(({ digest }) => digest).join();
+  let retryAt = Number.POSITIVE_INFINITY;
   while (!signal.aborted) {
     const readings = {
       gateway: read(gateway.file),
@@ -110,9 +116,10 @@ export async function followFiles(
       invocation: read(invocation.file),
     };
     const found = Object.values(readings).map(fingerprint).join();
-    if (found !== reported) {
+    if (found !== reported || clock.now() >= retryAt) {
       reported = found;
-      await onChange(readings);
+      const isAgain = await onChange(readings);
+      retryAt = isAgain ? clock.now() + RETRY_INTERVAL_MS : Number.POSITIVE_INFINITY;
     }
     await clock.sleep(POLL_INTERVAL_MS, signal).catch(() => undefined);
   }

@@ -5,8 +5,10 @@ import fc from "fast-check";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { mergeAccessRules } from "../../../src/gateway/merge-access-files.ts";
-import { PARSERS, type Reading } from "../../../src/gateway/source-files.ts";
+import { followFiles, loadSources, PARSERS, type Reading } from "../../../src/gateway/source-files.ts";
 import { anyFile, HOSTILE } from "../../support/hostile-yaml.ts";
+import { ManualClock } from "../../support/manual-clock.ts";
+import { temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 function reading(content: string | Buffer): Reading {
   const bytes = Buffer.from(content);
@@ -39,6 +41,28 @@ function parsed<T>(parse: () => T): T | undefined {
     return undefined;
   }
 }
+
+describe("following the gateway's files", () => {
+  it("a change that could not be taken up is tried again after ten seconds, until it is [PLN-5]", async (t) => {
+    const folder = temporaryFolder(t);
+    const quotas = { default: { perMinute: 60, burst: 20 } };
+    const at = "http://127.0.0.1:9000";
+    const issuer = { url: at, jwksUrl: at, audience: "urn:org-a" };
+    const gateway = { version: 1, listen: { port: 8080 }, adminPort: 9901, issuer };
+    writeFile(`${folder}/gateway.yaml`, JSON.stringify(gateway));
+    writeFile(`${folder}/publication.yaml`, '{"version":1,"cards":{}}');
+    writeFile(`${folder}/invocation.yaml`, JSON.stringify({ version: 1, agents: {}, quotas }));
+    const sources = loadSources(`${folder}/gateway.yaml`);
+    const [clock, stop, seen] = [new ManualClock(0), new AbortController(), [] as number[]];
+    const onChange = async () => seen.push(clock.now()) < 3;
+    const following = followFiles(sources, onChange, clock, stop.signal);
+    writeFile(`${folder}/publication.yaml`, '{"version":1,"cards":{} }');
+    for (let i = 0; i < 400; i++) await clock.advance(100);
+    stop.abort();
+    await following;
+    assert.deepEqual(seen, [100, 10_100, 20_100]);
+  });
+});
 
 describe("reading the gateway's files", () => {
   for (const [name, content] of HOSTILE) {
