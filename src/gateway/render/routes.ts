@@ -53,6 +53,8 @@ function cardRoute(name: string, card: PublishedCard): JsonObject {
     name: `card:${name}`,
     match: { path: card.cardPath, headers: [method("GET")] },
     route: { cluster: cardCluster(name), timeout: "10s", prefix_rewrite: card.upstreamCardPath },
+    // Some callers send their token here too, and whoever has it could call other agents with it.
+    request_headers_to_remove: ["authorization"],
     typed_per_filter_config: OPEN,
   };
 }

@@ -118,11 +118,13 @@ describe("access through the gateway", () => {
     assert.equal(received?.headers.authorization, undefined);
   });
 
-  it("the card is public by GET alone", async () => {
-    const { status } = await call({ method: "GET", path: CARD, headers: { "x-azp": "somebody" } });
+  it("the card is public by GET alone, and a token that comes with the request is not passed on", async () => {
+    const token = await issuer.token("org-b-client");
+    const { status } = await call({ token, method: "GET", path: CARD, headers: { "x-azp": "somebody" } });
     assert.equal(status, 200);
     assert.equal(agent.received[0]?.url, "/.well-known/agent-card.json");
     assert.equal(agent.received[0]?.headers["x-azp"], undefined);
+    assert.equal(agent.received[0]?.headers.authorization, undefined);
     assert.equal((await call({ method: "POST", path: CARD })).status, 404);
   });
 
