@@ -44,10 +44,10 @@ export const DE: Texts = {
     server_rate_limited:
       "Die Leute deines Servers haben sehr oft gefragt. Frag in einer Minute noch einmal. Wer diese Bridge betreibt, kann ihre Rate erhöhen.",
     rate_limited:
-      "Frag in einer Minute noch einmal. Wer diese Bridge betreibt, kann die Rate dieses Agenten erhöhen.",
+      "Frag in einer Minute noch einmal. Wer diese Bridge betreibt, kann die Rate dieses Agenten erhöhen oder dessen Betreiber darum bitten.",
     token_refused:
-      "Die Seite des Agenten hat die Zugangsdaten dieser Bridge abgelehnt. Wer diese Bridge betreibt, muss das mit dem " +
-      "Betreiber des Agenten klären.",
+      "Diese Bridge hat keinen Zugang zum Agenten bekommen. Wer diese Bridge betreibt, muss das klären, wenn nötig mit " +
+      "dem Betreiber des Agenten.",
     agent_refused:
       "Die Seite des Agenten hat die Anfrage abgelehnt. Wer diese Bridge betreibt, muss das mit dem Betreiber des " +
       "Agenten klären.",

@@ -40,12 +40,13 @@ export const EN = {
     agent_card_untrusted:
       "The identity of this agent is not verified at the moment. Whoever runs this bridge can verify it again; " +
       "then ask once more.",
-    rate_limited: "Ask again in a minute. Whoever runs this bridge can raise this agent's rate.",
+    rate_limited:
+      "Ask again in a minute. Whoever runs this bridge can raise this agent's rate, or ask its operator to.",
     sender_rate_limited: "You have asked very often. Ask again in a minute.",
     server_rate_limited:
       "The users of your server have asked very often. Ask again in a minute. Whoever runs this bridge can raise their rate.",
     token_refused:
-      "The agent's side refused this bridge's credentials. Whoever runs this bridge has to sort that out with " +
+      "This bridge got no access to the agent. Whoever runs this bridge has to sort that out, if need be with " +
       "the agent's operator.",
     agent_refused:
       "The agent's side refused the request. Whoever runs this bridge has to sort that out with the agent's " +
