@@ -11,6 +11,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { type GhostMxid, parseServerName, type ServerName } from "../../domain/identifiers.ts";
 import { mayBePrivate } from "../../rendered-files/agents-file.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
+import { KeyedSerial } from "../../runtime/concurrency.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { TargetDecision } from "../ledger/target-trust.ts";
 import type { AgentTarget } from "./loaded-agents.ts";
@@ -66,6 +67,7 @@ export type CardTrustGate = ReturnType<typeof createCardTrustGate>;
 
 export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: TrustGateOptions) {
   const states = new Map<GhostMxid, TargetState>();
+  const recording = new KeyedSerial<GhostMxid>();
 
   function stateOf(target: AgentTarget): TargetState {
     const pin = isPinned(target.entry) ? target.fingerprint : "none";
@@ -88,7 +90,8 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
   async function settle(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
     const evaluation = await evaluate(target, state);
     const { decision } = evaluation;
-    if (states.get(target.ghost) !== state) return OVERTAKEN;
+    const isOvertaken = () => states.get(target.ghost) !== state;
+    if (isOvertaken()) return OVERTAKEN;
     const now = clock.now();
     if (decision.trust === "unknown") {
       state.failures += 1;
@@ -97,7 +100,10 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
       state.validUntil = now + decision.retryAfterMs;
       return decision;
     }
-    await record(target, evaluation);
+    await recording.run(target.ghost, async () => {
+      if (!isOvertaken()) await record(target, evaluation);
+    });
+    if (isOvertaken()) return OVERTAKEN;
     state.failures = 0;
     state.decision = decision;
     state.validUntil = now + (decision.trust === "verified" ? VERIFIED_MS : QUARANTINED_MS);
@@ -161,7 +167,7 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
 
     async revoke(target: AgentTarget): Promise<void> {
       states.delete(target.ghost);
-      await record(target, { decision: QUARANTINED, why: "removed" });
+      await recording.run(target.ghost, () => record(target, { decision: QUARANTINED, why: "removed" }));
     },
 
     /** Revokes each recorded target that agents.yaml no longer names; one that was quarantined stays as it is recorded. */

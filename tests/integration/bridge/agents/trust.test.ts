@@ -259,6 +259,19 @@ describe("card trust gate", () => {
     assert.deepEqual(reasons(await audits()), ["agent_card_untrusted"]);
   });
 
+  it("a decision is not used when the pin was revoked while it was recorded, and not recorded last [AGT-1]", async (t) => {
+    const { ledger, options, target } = await gateFixture(t);
+    let revoked: Promise<unknown> | undefined;
+    const record = (decision: TargetDecision) => {
+      revoked ??= gate.check(agentTarget(undefined, { cardUrl: target.entry.cardUrl }));
+      return ledger.targets.record(decision);
+    };
+    const gate = createCardTrustGate({ ...options, ledger: { targets: { ...ledger.targets, record } } });
+    assert.equal((await gate.check(target)).trust, "unknown");
+    assert.deepEqual(await revoked, QUARANTINED);
+    assert.equal((await ledger.targets.get(target.ghost))?.trust, "quarantined");
+  });
+
   it("a check fails when the ledger is down, and the next check decides anew", async (t) => {
     const { ledger, options, target } = await gateFixture(t);
     let down = true;
