@@ -76,11 +76,7 @@ async function roomNow(session: RoomsSession, partner: ServerName, record: RoomR
   return { room, state: "kept", replacement: null, repairable };
 }
 
-async function replaceAll(
-  session: RoomsSession,
-  partner: ServerName,
-  rooms: readonly RoomId[],
-): Promise<readonly TouchedRoom[]> {
+async function replaceAll(session: RoomsSession, partner: ServerName, rooms: readonly RoomId[]) {
   const concerned = session.intent.closing
     .filter(({ serverName }) => serverName === partner)
     // `removed` would purge the old room: its history is ours, and stays.
@@ -90,7 +86,7 @@ async function replaceAll(
     readRoom(session, room),
   );
   const states = read.filter((state) => state !== undefined);
-  return mapConcurrent(rooms, 2, async (room) => {
+  return mapConcurrent(rooms, 2, async (room): Promise<TouchedRoom> => {
     const state = states.find(({ roomId }) => roomId === room);
     if (state !== undefined && recordOf(session, partner, room)?.gone === undefined) {
       await replaceRoom({ session, state, concerned, rooms: states });

@@ -115,17 +115,13 @@ export function completionStatement(
   return statement;
 }
 
-function wholeProblems(
-  completion: CompletionStatement,
-  stages: readonly StageStatement[],
-  evidence: Evidence,
-) {
-  const { predicate } = completion;
+function wholeProblems(whole: CompletionStatement, stages: readonly StageStatement[], evidence: Evidence) {
+  const { predicate } = whole;
   return [
     ...stages.flatMap((stage) => judgeStage(stage, evidence).problems),
     ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
     ...sequenceProblems(predicate, stages),
-    ...completionProblems(completion),
+    ...completionProblems(whole),
     ...bindingProblems(predicate, stages, evidence, true),
   ];
 }

@@ -15,13 +15,7 @@ import { waiverText } from "../../../records/verify/verify-record.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep, type Step, type StepStatus } from "../../workflow/procedure.ts";
-import {
-  blocksIn,
-  type OffboardingContext,
-  registryBefore,
-  type StageBlock,
-  withRun,
-} from "../run/context.ts";
+import { blocksIn, type OffboardingContext, registryBefore, withRun } from "../run/context.ts";
 import {
   counterpartyIn,
   type OutOfReach,
@@ -197,7 +191,7 @@ function stepStatus(view: StageView): StepStatus {
   };
 }
 
-export function blocksOf(view: Pick<StageView, "stage" | "progress" | "unwaived">): readonly StageBlock[] {
+export function blocksOf(view: Pick<StageView, "stage" | "progress" | "unwaived">) {
   const { stage, progress, unwaived } = view;
   if (progress?.proof == null) {
     const about = { found: "it has not been shown yet", hint: "Run drawbridge offboarding next." };
