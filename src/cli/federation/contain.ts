@@ -158,14 +158,18 @@ const NOTHING: Readonly<Partial<Record<PlaneName, string>>> = {
   gateway: "no agent is offered to this partner",
 };
 
-export function stateOf(act: Act, { plane, done, verdict, outcome, reason, repairedAt }: PlaneResult) {
+export function stateOf(
+  act: Act,
+  { plane, done, verdict, outcome, reason, repairedAt, conditions }: PlaneResult,
+) {
   if (verdict === "unmanaged") return "not managed here; whoever runs its part has to do it";
   if (verdict === "unknown") return `${WORDS[act].notDone} (nothing shows it: ${reason ?? "unknown"})`;
   if (verdict === "not_applicable")
     return `nothing to ${WORDS[act].verb}: ${NOTHING[plane] ?? "nothing is there"}`;
   if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;
   const repaired = repairedAt === null ? "" : `; something of it may have been otherwise until ${repairedAt}`;
-  return `${WORDS[act].done}${repaired}`;
+  const isPart = conditions.some((one) => one.verdict === "unmanaged");
+  return `${WORDS[act].done}${isPart ? " as far as it is managed here" : ""}${repaired}`;
 }
 
 function planeLines(act: Act, one: PlaneResult): readonly string[] {

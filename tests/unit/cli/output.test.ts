@@ -4,10 +4,12 @@ import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
+import { stateOf } from "../../../src/cli/federation/contain.ts";
 import { progressReporter } from "../../../src/cli/lib/federation.ts";
 import { print, printError, renderError, renderTable, say } from "../../../src/cli/lib/output.ts";
 import { blockLines } from "../../../src/cli/offboarding/run.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
+import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
 import { blocksOf } from "../../../src/federation/offboarding/steps/status.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
@@ -54,6 +56,20 @@ describe("printing", () => {
     assert.equal(execFileSync("bash", { cwd: folder, input, encoding: "utf8" }), HOSTILE);
     assert.deepEqual(readdirSync(folder), []);
     assert.doesNotMatch(blockLines(blocksOf(view)).join("\n"), ACTS);
+  });
+
+  it("a plane is called closed only as far as it is managed [CON-1]", () => {
+    const whole = {
+      plane: "card",
+      done: true,
+      verdict: "met",
+      reason: null,
+      repairedAt: null,
+      conditions: [],
+    };
+    const part = { ...whole, conditions: [{ verdict: "met" }, { verdict: "unmanaged" }] };
+    const [one, other] = [whole, part].map((result) => stateOf("contain", result as unknown as PlaneResult));
+    assert.deepEqual([one, other], ["closed", "closed as far as it is managed here"]);
   });
 
   it("nothing else in the CLI writes to a stream of the process", () => {
