@@ -12,6 +12,7 @@ import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry, planeState } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
+import { brokenByText } from "../private-record/check.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
 import { changeRun, counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
@@ -173,10 +174,13 @@ async function contain(context: RunContext): Promise<readonly PlaneResult[]> {
 
 /** A word of the command line that comes into a signed statement after `prefix`. @throws DrawbridgeError `usage` */
 export function wordOf(option: string, text: string, prefix = ""): string {
-  if (text !== "" && Word.safeParse(`${prefix}${text}`).success) return text;
-  throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is not a valid code`, {
-    hint: "Write a code or a reference: letters, digits and . _ : -, without a person's contact.",
-  });
+  const hint = "Write a code or a reference: letters, digits and . _ : -, without a person's contact.";
+  if (text === "" || !Word.safeParse(`${prefix}${text}`).success) {
+    throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is not a valid code`, { hint });
+  }
+  const [broken] = brokenByText(text);
+  if (broken !== undefined) throw new DrawbridgeError("usage", `${option} ${broken.message}`, { hint });
+  return text;
 }
 
 /** Counts once the stage is signed; `by`: the record's owner when absent. @throws DrawbridgeError `usage` */

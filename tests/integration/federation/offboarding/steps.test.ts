@@ -449,6 +449,8 @@ describe("removal workflow", () => {
       /nothing out of reach is called/,
     );
     await assert.rejects(waive(a.context, room, { reason: "call me: x@y.z" }), /is not a valid code/);
+    const reason = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
+    await assert.rejects(waive(a.context, room, { reason }), /^DrawbridgeError: --reason holds a token with/);
     await assert.rejects(sign(a.context), OffboardingBlocked);
     assert.deepEqual((await waive(a.context, room, { reason: "room_is_abandoned" })).left, []);
     assert.deepEqual((await sign(a.context)).signed, ["room"]);
