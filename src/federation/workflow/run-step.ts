@@ -80,8 +80,10 @@ async function reach(
 ): Promise<Reached> {
   if (how === "observe") {
     const { desired } = await goodState(context);
-    const { applied } = readPlane(context.state, plane);
-    return { desired, partner, applied, pass: undefined };
+    const { applied, applying } = readPlane(context.state, plane);
+    // An attempt at another state that has no end may have taken away what was in force before it.
+    const isStanding = applying === null || applying.digest === applied?.digest;
+    return { desired, partner, applied: isStanding ? applied : null, pass: undefined };
   }
   const pass = await runPass(context, { plane, force: true, again: how === "again" });
   if (pass.refusal !== undefined) {

@@ -11,6 +11,7 @@ import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
 import { follow } from "../../../../src/federation/reconcile/follow-branch.ts";
 import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { readPlane, recentDrift, writePlane } from "../../../../src/federation/state/plane-records.ts";
+import { runStep } from "../../../../src/federation/workflow/run-step.ts";
 import {
   AT,
   commitRegistry,
@@ -181,6 +182,23 @@ describe("reconcile pass", () => {
     assert.deepEqual(parts.applied, ["gateway", "card", "rooms"]);
     const status = await federationStatus(federation);
     assert.ok(status.planes.every(({ outcome, retryAt }) => outcome === "in_force" && retryAt === null));
+  });
+
+  it("a plane is not observed in force after an attempt at another state was cut off [CON-1]", async (t) => {
+    const { pass, federation } = await control(t);
+    await pass();
+    const record = readPlane(federation.state, "gateway");
+    const { applied } = record;
+    assert.ok(applied !== null);
+    const { revision, at } = applied;
+    const reachedAfter = async (digest: string) => {
+      writePlane(federation.state, { ...record, applying: { revision, digest, at } });
+      const step = { plane: "gateway", partner: "matrix.lighthouse.example:8448", how: "observe" } as const;
+      const seen = { observe: async () => ({ items: [] }), evaluate: () => [] };
+      return (await runStep(federation, { ...step, ...seen })).applied;
+    };
+    assert.deepEqual(await reachedAfter(applied.digest), applied, "the same state is made again");
+    assert.equal(await reachedAfter(`sha256:${"0".repeat(64)}`), null);
   });
 
   it("a plane is tried again although the clock was set back since it failed [GIT-1]", async (t) => {
