@@ -1,17 +1,22 @@
 // Running a gateway: Envoy as a child, its files following the gateway's own three. Invariants: a file that cannot be used
 // leaves the last good one serving, and log and state file say so; what the state file calls in force Envoy has reported.
+import type { ChildProcess } from "node:child_process";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { jsonText } from "../domain/json.ts";
 import type { GatewayState } from "../rendered-files/gateway-files.ts";
+import { namedLock } from "../runtime/named-lock.ts";
 import { PUBLIC, writeWhole } from "../runtime/write-file.ts";
 import { applyChanges, type InForce, placeQuotas, prepare } from "./apply-changes.ts";
 import { createEnvoyAdmin, NO_STATS, placeAll } from "./envoy-files.ts";
 import { endLeftover, endOf, requireSetpriv, startEnvoy } from "./envoy-process.ts";
 import { BOOTSTRAP_FILE } from "./render/render.ts";
 import { followFiles, loadSources, type RefusedFile, type Sources } from "./source-files.ts";
+
+/** Above twice the time that an earlier Envoy has to end. */
+const START_MS_MAX = 15_000;
 
 /** Runs until `stop` aborts or Envoy ends; returns the exit code, 0 after `stop`. @throws ConfigError, DrawbridgeError */
 export async function serve(options: {
@@ -24,16 +29,24 @@ export async function serve(options: {
   const sources = loadSources(options.configFile);
   const config = sources.gateway.value;
   await requireSetpriv();
-  let inForce = await prepare(sources);
   const { directory } = config.envoy;
   const bootstrap = join(directory, BOOTSTRAP_FILE);
   const state = createStateFile(config.stateFile, clock);
-  await endLeftover(bootstrap, clock);
-  state.clear();
-  placeAll(directory, inForce.rendered);
-  placeQuotas(inForce);
-
-  const child = startEnvoy(bootstrap, config.envoy);
+  // Of two that start at once, the later one sees the other's Envoy, and ends it.
+  const holder = "another gateway that starts in this folder";
+  const lock = await namedLock(bootstrap, { clock, timeoutMs: START_MS_MAX, holder });
+  let inForce: InForce;
+  let child: ChildProcess;
+  try {
+    inForce = await prepare(sources);
+    await endLeftover(bootstrap, clock);
+    state.clear();
+    placeAll(directory, inForce.rendered);
+    placeQuotas(inForce);
+    child = startEnvoy(bootstrap, config.envoy);
+  } finally {
+    void lock.release();
+  }
   const ended = new AbortController();
   const end = endOf(child).finally(() => ended.abort());
   // It is awaited later, and may fail before.

@@ -1,5 +1,6 @@
 // The gateway as a process: how it starts, how it ends, and that Envoy ends with it.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
@@ -16,7 +17,7 @@ import {
   type TestGateway,
   testGateway,
 } from "../../support/gateway.ts";
-import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
+import { cliMain, ROOT, run, start, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
 const MAIN = join(ROOT, "src/cli/main.ts");
 
@@ -86,6 +87,24 @@ describe("the gateway's process", () => {
     gateway.running.child.kill("SIGCONT");
     const { code } = await gateway.running.finished;
     assert.notEqual(code, 0);
+  });
+
+  it("of two gateways that start at once on one folder one serves, by the Envoy that is noted", async (t) => {
+    const gateway = await started(t);
+    // Stopped, it ends only when it is killed: both wait for that.
+    process.kill(envoyOf(gateway), "SIGSTOP");
+    gateway.running.child.kill("SIGKILL");
+    await once(gateway.running.child, "exit");
+    const words = [cliMain(), "gateway", "--config", join(gateway.folder, "gateway.yaml")];
+    const both = [0, 1].map(() => start(process.execPath, words));
+    t.after(() => both.map(({ child }) => child.kill("SIGKILL")));
+    const ended = await Promise.race(both.map(({ finished }) => finished));
+    assert.match(ended.stdout, /"event":"envoy_ended"/, ended.stderr);
+    await eventually("the state file", () => gateway.state());
+    assert.ok(isAlive(envoyOf(gateway)));
+    for (const { child } of both) child.kill("SIGTERM");
+    const codes = await Promise.all(both.map(async ({ finished }) => (await finished).code));
+    assert.equal(codes.filter((code) => code === 0).length, 1);
   });
 
   it("an Envoy of an earlier run goes on serving where none could be started in its place", async (t) => {
