@@ -62,6 +62,8 @@ interface RuleTarget {
   /** Name of the route and of the backend outside the cluster, if it is one. */
   readonly backend: string;
   readonly upstream: string;
+  /** Headers of the caller that the agent does not get. */
+  readonly remove?: readonly string[];
 }
 
 export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
@@ -71,7 +73,12 @@ export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
       : ["PathPrefix", { type: "ReplacePrefixMatch", replacePrefixMatch: target.rewrite }];
   return {
     matches: [{ path: { type, value: target.path }, method: target.method }],
-    filters: [{ type: "URLRewrite", urlRewrite: { path } }],
+    filters: [
+      { type: "URLRewrite", urlRewrite: { path } },
+      ...(target.remove === undefined
+        ? []
+        : [{ type: "RequestHeaderModifier", requestHeaderModifier: { remove: target.remove } }]),
+    ],
     backendRefs: [backendRef(target)],
   };
 }

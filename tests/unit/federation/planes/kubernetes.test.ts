@@ -36,6 +36,18 @@ describe("Kubernetes resources", () => {
     assert.throws(() => new HTTPRoute(spoiled).validate(), /path\/type/);
   });
 
+  it("a card's route passes on neither a token nor a name that the caller gives itself [PLN-4]", () => {
+    const cards = resources.filter(
+      ({ kind, metadata }) => kind === "HTTPRoute" && metadata.name.startsWith("card-"),
+    );
+    assert.ok(cards.length > 0);
+    const requestHeaderModifier = { remove: ["authorization", "x-azp"] };
+    for (const { spec } of cards) {
+      const [{ filters } = { filters: [] }] = spec["rules"] as { filters: unknown[] }[];
+      assert.deepEqual(filters[1], { type: "RequestHeaderModifier", requestHeaderModifier });
+    }
+  });
+
   it("a policy demands a token, names its azp exactly, and the limiter fails closed [PLN-5]", () => {
     const policy = resources.find(
       ({ kind, metadata }) => kind === "AgentgatewayPolicy" && metadata.name === "invoke-docs-qa",
