@@ -134,6 +134,15 @@ def test_rooms_whose_cached_acl_is_not_the_one_of_their_state_differ() -> None:
     assert not differs(acl("b.test"), None, PARTNER, is_in=False), "the homeserver has left the room"
 
 
+def test_an_acl_that_cannot_be_compiled_keeps_no_other_room_from_being_compared() -> None:
+    acl = event("@b:b.test", "m.room.server_acl", state_key="", content={"deny": ["?" * 60_000]})
+    with pytest.raises(Exception, match="regex"):
+        server_acl_evaluator_from_event(acl)
+    acls = EnforcedAcls(fake_api(Lookup(None), acl))  # type: ignore[arg-type]
+    acls._cached = lambda *_, **__: None  # type: ignore[assignment]  # noqa: SLF001
+    assert now(acls.differing(["!room", "!other"], [PARTNER])) == ["!room", "!other"]
+
+
 def test_an_acl_of_thousands_of_names_does_not_keep_the_homeserver_busy() -> None:
     names = [f"s{number}.test" for number in range(4_000)]
     acl = event("@a:a.test", "m.room.server_acl", state_key="", content={"allow": ["*"], "deny": names})

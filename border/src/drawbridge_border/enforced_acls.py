@@ -101,6 +101,7 @@ class EnforcedAcls:
         They are compared in their order: the first always, the others as long as there is time.
         They are compared for these servers, for those that `_names_of` the state's ACL gives, and for
         one that nobody names. A room that is not cached does not differ: its next request reads the state.
+        A room whose state the homeserver cannot compile differs, and keeps no other from being compared.
         Nor does a room that the homeserver has left: it has no state of it any more, and nothing to enforce.
         """
         hosts = {_UNNAMED_SERVER, *_hosts(servers)}
@@ -116,7 +117,11 @@ class EnforcedAcls:
             enforced = self._cached(room_id, _NOT_CACHED, update_metrics=False)
             if enforced is _NOT_CACHED or (event is None and not await self._is_in(room_id)):
                 continue
-            stated = None if event is None else self._evaluator_of(event)
+            try:
+                stated = None if event is None else self._evaluator_of(event)
+            except Exception:  # noqa: BLE001 - an ACL that cannot be compiled, which any moderator can write
+                found.append(room_id)
+                continue
             named = set() if event is None else _hosts(_names_of(event.content))
             for host in hosts | named:
                 if _allows(enforced, host) != _allows(stated, host):
