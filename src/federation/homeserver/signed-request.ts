@@ -5,7 +5,7 @@ import { createPrivateKey, sign } from "node:crypto";
 import { type Dispatcher, ProxyAgent } from "undici";
 import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
-import type { ServerName } from "../../domain/identifiers.ts";
+import { parseServerName, type ServerName } from "../../domain/identifiers.ts";
 import { httpAgent, requestJson } from "../../runtime/http.ts";
 import { matrixAnswer } from "./api.ts";
 
@@ -27,6 +27,8 @@ export function unpaddedBase64(bytes: Buffer): string {
 }
 
 const TIMEOUT_MS = 20_000;
+/** What is asked for here is an event or two; another server's answer of the usual bound can fill this program's memory. */
+const BODY_BYTES_MAX = 1024 * 1024;
 // RFC 8410, section 7: the fixed head of a PKCS #8 Ed25519 key; the 32-byte seed follows.
 const PKCS8_ED25519_HEAD = Buffer.from("302e020100300506032b657004220420", "hex");
 
@@ -45,6 +47,8 @@ export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: Signi
       content?: Readonly<Record<string, unknown>>,
       timeoutMs = TIMEOUT_MS,
     ) {
+      // It may be of a user ID that another homeserver has taken in, and would be more than a host in an address.
+      if (parseServerName(destination) === undefined) throw new TypeError("the destination is no server name");
       const about = { method, uri: path, origin, destination };
       const { keyId, signature } = signJson(
         content === undefined ? about : { ...about, content },
@@ -52,7 +56,7 @@ export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: Signi
       );
       const authorization = `X-Matrix origin="${origin}",destination="${destination}",key="${keyId}",sig="${signature}"`;
       const answer = await requestJson(`https://${destination}${path}`, {
-        ...{ method, body: content, timeoutMs, dispatcher },
+        ...{ method, body: content, timeoutMs, bytesMax: BODY_BYTES_MAX, dispatcher },
         headers: { authorization },
       });
       // False for what calls itself something else than JSON: a homeserver answers with nothing else.

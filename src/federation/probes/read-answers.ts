@@ -6,6 +6,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { visibleId } from "../../domain/identifiers.ts";
 import { membersOf, parseJson } from "../../domain/json.ts";
+import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import {
   type EvidenceItem,
   type EvidenceItemBody,
@@ -97,8 +98,10 @@ export interface ProbeAnswer {
   readonly text: string;
 }
 
+/** An answer's code; none that begins as a reason of ours does, such as that for which a probe was left out. */
 function wordOf(value: unknown): string | null {
-  return Word.safeParse(value).data ?? null;
+  const word = Word.safeParse(value).data;
+  return word === undefined || wasNotTried({ reason: word }) ? null : word;
 }
 
 // RFC 6749, section 5.2: these refuse the client; the others of that section refuse the form of the request.

@@ -8,6 +8,8 @@ import type { Federation } from "../reconcile/context.ts";
 import type { ProbeUser } from "./config.ts";
 
 const TIMEOUT_MS = 60_000;
+/** The longest answer is the list of a room's members; it may come from the homeserver of whoever is probed. */
+const BODY_BYTES_MAX = 8 * 1024 * 1024;
 const PROBE_TYPE = "drawbridge.federation.probe";
 
 export type ProbeSources = Pick<Federation, "clock" | "random">;
@@ -21,7 +23,8 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
 
   async function call(method: "GET" | "POST" | "PUT", path: string, body?: unknown): Promise<MatrixAnswer> {
     const url = resourceUrl(user.homeserverUrl, path);
-    return matrixAnswer(await requestJson(url, { method, token, body, timeoutMs: TIMEOUT_MS }));
+    const bounds = { timeoutMs: TIMEOUT_MS, bytesMax: BODY_BYTES_MAX };
+    return matrixAnswer(await requestJson(url, { method, token, body, ...bounds }));
   }
 
   const inRoom = (...steps: readonly string[]) =>

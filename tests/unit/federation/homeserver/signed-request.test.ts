@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { matrixCanonicalJson } from "../../../../src/domain/canonical-json.ts";
-import { signJson } from "../../../../src/federation/homeserver/signed-request.ts";
+import type { ServerName } from "../../../../src/domain/identifiers.ts";
+import { signedRequests, signJson } from "../../../../src/federation/homeserver/signed-request.ts";
 
 // Matrix specification, appendices, "Cryptographic Test Vectors".
 const SEED = "YJDBA9Xnr2sVqXD9Vj7XVUnmFZcZrlw8Md7kMW+3XA1";
@@ -15,6 +16,16 @@ const SIGNED: readonly [unknown, string][] = [
 ];
 
 describe("signed federation requests", () => {
+  it("no request is sent to what is no server name [PLN-2]", async (t) => {
+    const signed = signedRequests({ name: "a.test" as ServerName, signingKey: `ed25519 1 ${SEED}` });
+    t.after(() => signed.close());
+    for (const server of ["a.test/path?", "a.test@127.0.0.1:9", "a.test#", ""]) {
+      await assert.rejects(signed.request(server as ServerName, "GET", "/x"), {
+        message: "the destination is no server name",
+      });
+    }
+  });
+
   it("JSON is signed as the specification's vectors say", () => {
     for (const [value, signature] of SIGNED) {
       assert.deepEqual(signJson(value, `ed25519 1 ${SEED}\n`), { keyId: "ed25519:1", signature });

@@ -28,6 +28,19 @@ const matrix = (status: number, errcode?: string, error?: string) => ({
 });
 
 describe("answers of real parts", () => {
+  it("no code in an answer makes a probe one that was left out [OFF-4]", () => {
+    for (const code of ["not_applicable:target_has_left", "not_configured:client"]) {
+      const answers = [
+        readTokenAnswer(json(500, { error: code })),
+        ...[500, 403].map((status) => readHomeserverAnswer(matrix(status, code, code))),
+      ];
+      assert.deepEqual(
+        answers.map(({ reason }) => reason),
+        [null, null, null],
+      );
+    }
+  });
+
   it("readTokenAnswer says closed when the client is refused, and unknown when the request is [OFF-4]", () => {
     const verdicts = [
       [json(200, { access_token: "t" }), "open", "token_issued"],
