@@ -14,7 +14,12 @@ export type MatrixAnswer = Readonly<ReturnType<typeof matrixAnswer>>;
 
 type Query = Readonly<Record<string, string>>;
 type Method = "GET" | "PUT" | "POST" | "DELETE";
-type Request = { readonly query?: Query; readonly body?: unknown };
+type Request = {
+  readonly query?: Query;
+  readonly body?: unknown;
+  /** Milliseconds for one exchange; one that takes longer than a time named here is not repeated. */
+  readonly timeoutMs?: number | undefined;
+};
 
 const TIMEOUT_MS = 60_000;
 const ATTEMPTS_MAX = 4;
@@ -46,11 +51,12 @@ export class HomeserverAccess {
     method: Method,
     operation: string,
     path: readonly string[],
-    { query = {}, body }: Request = {},
+    { query = {}, body, timeoutMs }: Request = {},
   ): Promise<MatrixAnswer> {
     let limitedMs = 0;
     for (let failures = 0; ; ) {
-      const answer = await this.#exchange(method, path, query, body);
+      const begun = this.#clock.now();
+      const answer = await this.#exchange(method, path, query, body, timeoutMs ?? TIMEOUT_MS);
       if (answer?.status === 429 && limitedMs < LIMITED_MAX_MS) {
         const requestedMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
         const waitMs = Math.min(requestedMs, LIMITED_MAX_MS - limitedMs);
@@ -60,14 +66,16 @@ export class HomeserverAccess {
       }
       if (answer !== undefined && answer.status < 500) return answer;
       failures += 1;
-      if (method === "POST" || failures >= ATTEMPTS_MAX) throw unavailable(operation, answer?.status);
+      const isLate = timeoutMs !== undefined && this.#clock.now() - begun >= timeoutMs;
+      if (method === "POST" || isLate || failures >= ATTEMPTS_MAX)
+        throw unavailable(operation, answer?.status);
       await this.#clock.sleep(backoffMs(BACKOFF, failures - 1));
     }
   }
 
   /** Undefined also for a path that cannot be escaped: a homeserver may name anything. */
-  async #exchange(method: Method, path: readonly string[], query: Query, body: unknown) {
-    const options = { method, token: this.#token, body, timeoutMs: TIMEOUT_MS, dispatcher: this.#agent };
+  async #exchange(method: Method, path: readonly string[], query: Query, body: unknown, timeoutMs: number) {
+    const options = { method, token: this.#token, body, timeoutMs, dispatcher: this.#agent };
     try {
       const parameters = String(new URLSearchParams(query));
       const resource = `/${path.map(encodeURIComponent).join("/")}${parameters === "" ? "" : `?${parameters}`}`;
@@ -99,8 +107,9 @@ export class HomeserverAccess {
     operation: string,
     path: readonly string[],
     query: Query = {},
+    timeoutMs?: number,
   ): Promise<z.output<Schema> | undefined> {
-    const answer = await this.call("GET", operation, path, { query });
+    const answer = await this.call("GET", operation, path, { query, timeoutMs });
     return answer.status === 404 ? undefined : parseAnswer(schema, answer, operation);
   }
 
@@ -136,6 +145,11 @@ export function refused(operation: string, answer: MatrixAnswer): DrawbridgeErro
           : "Read the homeserver's log at this time.",
     },
   );
+}
+
+/** Whether the homeserver refused one request, and may take others. */
+export function isRefusal(error: unknown): error is DrawbridgeError {
+  return error instanceof DrawbridgeError && error.code === "homeserver_refused";
 }
 
 function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: MatrixAnswer, operation: string) {

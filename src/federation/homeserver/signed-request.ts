@@ -48,7 +48,8 @@ export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: Signi
       timeoutMs = TIMEOUT_MS,
     ) {
       // It may be of a user ID that another homeserver has taken in, and would be more than a host in an address.
-      if (parseServerName(destination) === undefined) throw new TypeError("the destination is no server name");
+      if (parseServerName(destination) === undefined)
+        throw new TypeError("the destination is no server name");
       const about = { method, uri: path, origin, destination };
       const { keyId, signature } = signJson(
         content === undefined ? about : { ...about, content },

@@ -15,7 +15,7 @@ import {
   type UserId,
 } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
-import { expectSuccess, HomeserverAccess } from "./api.ts";
+import { expectSuccess, HomeserverAccess, isRefusal } from "./api.ts";
 
 const CLIENT = ["_matrix", "client", "v3"] as const;
 
@@ -111,6 +111,9 @@ const Block = z.object({ block: z.unknown().optional() });
 
 const ADMIN = ["_synapse", "admin"] as const;
 const PAGE = 500;
+/** With names as long as an event may be, a page of the usual size would be longer than any answer that is read. */
+const PAGE_OF_LONG_NAMES = 16;
+const STATE_TIMEOUT_MS = 20_000;
 
 export class SynapseAdminApi extends HomeserverAccess {
   /** The operator's ID. @throws DrawbridgeError `config_invalid` when the token is not one of this server's */
@@ -124,11 +127,14 @@ export class SynapseAdminApi extends HomeserverAccess {
     });
   }
 
-  /** Every room that the homeserver knows; rooms made within the last seconds may be missing. */
+  /**
+   * Every room that the homeserver knows; rooms made within the last seconds may be missing. By creator, which never changes:
+   * a room that others can move from one page to another, as by its number of members, could be missing.
+   */
   rooms(): Promise<readonly RoomId[]> {
     const path = [...ADMIN, "v1", "rooms"];
     return everyRoom((page) =>
-      this.request(RoomPage, "list rooms", path, { query: { ...page, order_by: "size" } }),
+      this.request(RoomPage, "list rooms", path, { query: { ...page, order_by: "creator" } }),
     );
   }
 
@@ -144,8 +150,10 @@ export class SynapseAdminApi extends HomeserverAccess {
     return new Map(Object.entries(found?.memberships ?? {}) as [RoomId, string][]);
   }
 
-  async roomState(room: RoomId): Promise<readonly StateEvent[] | undefined> {
-    return (await this.find(State, "read a room's state", [...ADMIN, "v1", "rooms", room, "state"]))?.state;
+  /** Synapse does not answer as long as it lacks state that another server owes it. @throws DrawbridgeError of this room alone */
+  async roomState(room: RoomId, timeoutMs = STATE_TIMEOUT_MS): Promise<readonly StateEvent[] | undefined> {
+    const path = [...ADMIN, "v1", "rooms", room, "state"];
+    return (await this.find(State, "read a room's state", path, {}, timeoutMs))?.state;
   }
 
   /** Whether a local user is a person's that is in use, and no application service's, such as the bridge's ghosts are. */
@@ -210,8 +218,15 @@ async function everyRoom(
   read: (page: Readonly<Record<string, string>>) => Promise<z.output<typeof RoomPage> | undefined>,
 ): Promise<readonly RoomId[]> {
   const found: RoomId[] = [];
-  for (let from = "0"; ; ) {
-    const page = await read({ limit: String(PAGE), from });
+  for (let from = "0", limit = PAGE; ; ) {
+    const page = await read({ limit: String(limit), from }).catch((error: unknown) => {
+      if (limit === PAGE_OF_LONG_NAMES || !isRefusal(error)) throw error;
+      return "too long" as const;
+    });
+    if (page === "too long") {
+      limit = PAGE_OF_LONG_NAMES;
+      continue;
+    }
     found.push(...(page?.rooms ?? []).flatMap((room) => (room.federatable === false ? [] : room.room_id)));
     const next = page?.next_batch ?? page?.next_token;
     if (next === undefined) return found;

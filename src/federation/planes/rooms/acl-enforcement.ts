@@ -5,11 +5,12 @@ import { DrawbridgeError } from "../../../domain/errors.ts";
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import { isRefusal } from "../../homeserver/api.ts";
 import { aclAllow, deniedByEnforcement, reorderedAcl } from "./acl.ts";
 import { isClosing, planRoom } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
-import { isRefusal, type RoomsSession, readRoom } from "./session.ts";
+import { type RoomsSession, readRoom } from "./session.ts";
 
 export interface EnforcementGap {
   readonly room: RoomId;

@@ -21,9 +21,27 @@ export function aclAllow(servers: readonly string[]): string[] {
   return [...new Set(servers.flatMap((server) => [server, serverHost(server)]))].sort();
 }
 
-/** The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already. */
-export function serverAcl(allow: readonly string[], found?: FoundAcl): ServerAcl {
-  return { allow: [...allow], deny: aclNames(found).deny, allow_ip_literals: false };
+/** Synapse takes an event of 65,536 bytes at most. */
+const ACL_BYTES_MAX = 60_000;
+const NAME_MAX = 255;
+
+export function isTooLong(acl: ServerAcl): boolean {
+  return Buffer.byteLength(JSON.stringify(acl)) > ACL_BYTES_MAX;
+}
+
+/**
+ * The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already, as far as an
+ * event holds it. @param spared servers that it does not deny
+ */
+export function serverAcl(
+  allow: readonly string[],
+  found?: FoundAcl,
+  spared: readonly string[] = [],
+): ServerAcl {
+  const hosts = spared.map(serverHost);
+  const deny = aclNames(found).deny.filter((name) => !hosts.some(matcherOf([name])));
+  const acl = { allow: [...allow], deny, allow_ip_literals: false };
+  return isTooLong(acl) ? { ...acl, deny: [] } : acl;
 }
 
 /** The ACL that stands in a room with more servers denied, and with our own name so that it can be sent. */
@@ -77,7 +95,8 @@ function matcherOf(list: unknown): (host: string) => boolean {
   const globs: string[] = [];
   for (const entry of Array.isArray(list) ? list : []) {
     if (typeof entry !== "string") continue;
-    const glob = entry.toLowerCase();
+    // Homeservers compare without case by Unicode's simple case folding, in which a long s is an s.
+    const glob = entry.toLowerCase().replaceAll("\u017f", "s");
     if (/[*?]/.test(glob)) globs.push(glob);
     else names.add(glob);
   }
@@ -118,7 +137,8 @@ export function aclNames(acl: FoundAcl | undefined): ServerAcl {
 
 export function isSameAcl(found: FoundAcl | undefined, desired: ServerAcl): boolean {
   if (found === undefined) return false;
-  return JSON.stringify(aclNames(found)) === JSON.stringify(aclNames(desired));
+  const all = { allow: namesIn(found.allow).sort(), deny: namesIn(found.deny).sort() };
+  return JSON.stringify({ ...aclNames(found), ...all }) === JSON.stringify(aclNames(desired));
 }
 
 /** The same ACL in another order: a homeserver makes no event of content that the room has already. */
@@ -130,8 +150,11 @@ export function reorderedAcl(found: FoundAcl): ServerAcl | undefined {
   return { ...order, allow_ip_literals: found.allow_ip_literals !== false };
 }
 
+/** Without what is longer than any server name: a homeserver may be unable to compile it, and then judges nothing in the room. */
 function sortedNames(list: unknown): string[] {
-  return namesIn(list).sort();
+  return namesIn(list)
+    .filter((name) => name.length <= NAME_MAX)
+    .sort();
 }
 
 function namesIn(list: unknown): string[] {

@@ -1,39 +1,24 @@
 // One pass over all rooms that closes them to the closing partners. Invariants: a room is reported closed only after
 // its state, its enforcement at home and at every retained server were observed to be right; one room's failure does
-// not keep others from being closed; every room that is not where it should be is named with its reason; a step is in
-// the journal before it is taken.
+// not keep others from being closed; every room that is not where it should be is named with its reason.
 import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
-import { membersOf } from "../../../domain/json.ts";
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
-import { aclAllow, aclNames } from "./acl.ts";
 import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } from "./acl-enforcement.ts";
+import { closeRoom, type SettledRoom } from "./close-one-room.ts";
 import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
-import { isOurs, type Obstacle, planRoom, type RoomPlan, type RoomStep } from "./room-plan.ts";
+import { blockAll, isOurs, type Obstacle } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
-import { inviteLevel, joinedByServer, levelOf, presenceOf, presentOf, type RoomState } from "./room-state.ts";
-import {
-  announce,
-  isRefusal,
-  journalOf,
-  listRooms,
-  otherRecords,
-  ROOMS_AT_ONCE,
-  type RoomsSession,
-  readRoom,
-  recordOf,
-} from "./session.ts";
+import { inviteLevel, joinedByServer, levelOf, presentIn, presentOf, type RoomState } from "./room-state.ts";
+import { failureOfRoom, listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
 
 /** How many times rooms that appear while the pass is under way are included. */
 const WAVES_MAX = 4;
 /** Rooms replaced or retired at once: each costs a homeserver a new room and many invitations. */
 const ENDED_AT_ONCE = 4;
 const NOTE_EVERY = 25;
-/** Rooms whose members come back as fast as they are banned are given up, and reported. */
-const ROUNDS_MAX = 8;
 
 export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
   const pass = closingPass(session);
@@ -56,6 +41,9 @@ export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
   const obstacles = [...pass.settled.values()]
     .filter(({ room }) => !ended.rooms.has(room))
     .flatMap(({ room, obstacles: some }) => some.map((one) => ({ room, ...one })));
+  for (const room of pass.unread) {
+    blockAll([], session, "unread", (partner, reason) => obstacles.push({ room, partner, reason }));
+  }
   return {
     changed: pass.hasChanged() || ended.rooms.size > 0,
     outOfReach: outOfReach(session, [...obstacles, ...ended.obstacles], gaps, pass.settled),
@@ -69,6 +57,8 @@ function closingPass(session: RoomsSession) {
   const partners = intent.closing.map(({ serverName }) => serverName as ServerName);
   const settled = new Map<RoomId, SettledRoom>();
   const homeGaps = new Map<RoomId, EnforcementGap>();
+  /** Rooms of which nothing is known: another server can keep the state of one to itself, or make it too long to be read. */
+  const unread = new Set<RoomId>();
   const begun = new Set<RoomId>();
   let changed = false;
 
@@ -105,11 +95,17 @@ function closingPass(session: RoomsSession) {
 
   /** Closes these rooms, and has the homeserver enforce what their state says; returns those that it knows. */
   async function closeWave(rooms: readonly RoomId[]): Promise<readonly SettledRoom[]> {
-    for (const room of rooms) begun.add(room);
+    for (const room of rooms) {
+      begun.add(room);
+      unread.delete(room);
+    }
     const closed: SettledRoom[] = [];
     let done = 0;
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
-      const one = await closeUnlessGone(session, room);
+      const one = await closeUnlessGone(session, room).catch(async (error: unknown) => {
+        await failureOfRoom(session, error);
+        unread.add(room);
+      });
       if (one !== undefined) {
         closed.push(one);
         settled.set(room, one);
@@ -144,7 +140,7 @@ function closingPass(session: RoomsSession) {
   }
 
   const hasChanged = () => changed;
-  return { settled, homeGaps, hasChanged, states, closeAll, closeWave, proveAtRetained };
+  return { settled, homeGaps, unread, hasChanged, states, closeAll, closeWave, proveAtRetained };
 }
 
 async function closeUnlessGone(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
@@ -178,7 +174,7 @@ async function endRooms(session: RoomsSession, pass: ClosingPass) {
       for (const { serverName: partner } of plan.concerned) obstacles.push({ room, partner, reason });
     }
   });
-  await finishGone(session);
+  await finishGone(session, pass.unread);
   await pass.closeWave(made);
   return { rooms, obstacles };
 }
@@ -194,22 +190,35 @@ function existingRooms(
     const { room, state, plan, obstacles } = one;
     const { actor } = plan;
     if (actor === undefined || levelOf(state.power, actor) < inviteLevel(state.power)) continue;
-    if (!isOurs(state, intent.own) || homeGaps.has(room)) continue;
+    // One without an ACL may have been left when its making was refused half-way.
+    if (!isOurs(state, intent.own) || homeGaps.has(room) || state.acl === undefined) continue;
     if (obstacles.length > 0 || endOf(one) !== undefined) continue;
     byRoom.set(room, { room, actor });
     if (state.predecessor !== undefined) byPredecessor.set(state.predecessor, { room, actor });
   }
-  return ({ room, state, plan }) =>
-    plan.concerned.every(({ mode }) => mode === "contained")
-      ? (byPredecessor.get(room) ?? byRoom.get(state.predecessor ?? ""))
-      : undefined;
+  return ({ room, state, plan }) => {
+    if (plan.concerned.some(({ mode }) => mode !== "contained")) return undefined;
+    const former = settled.get((state.predecessor ?? "") as RoomId);
+    // Its creator names the room that it has replaced, and could name any of ours.
+    const isFormer = former !== undefined && hasEverybodyOf(former.state, state);
+    return byPredecessor.get(room) ?? (isFormer ? byRoom.get(former.room) : undefined);
+  };
+}
+
+/** Whether everybody who is in a room is in the other one too, or has left that by themselves. */
+function hasEverybodyOf(other: RoomState, room: RoomState): boolean {
+  return presentIn(room).every((user) => {
+    const member = other.members.get(user);
+    const isIn = member?.membership === "join" || member?.membership === "invite";
+    return isIn || (member?.membership === "leave" && member.sender === user);
+  });
 }
 
 /** Writes the missing entry of a pass that was killed when the old room was gone already. */
-async function finishGone(session: RoomsSession): Promise<void> {
+async function finishGone(session: RoomsSession, unread: ReadonlySet<RoomId>): Promise<void> {
   for (const journal of session.journals.values()) {
     for (const { room, replace, replacement, gone } of journal.rooms) {
-      if (replace === undefined || gone !== undefined) continue;
+      if (replace === undefined || gone !== undefined || unread.has(room)) continue;
       if ((await readRoom(session, room)) !== undefined || !(await session.operator.isBlocked(room)))
         continue;
       await journal.append({
@@ -251,6 +260,7 @@ const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
   "no_power",
   "partner_holds_power",
   "partner_created",
+  "acl_too_long",
   "left",
 ]);
 
@@ -264,118 +274,4 @@ function endOf({ plan: { concerned }, obstacles }: SettledRoom): "replace" | "re
   const wants = (after: ClosingPartner["after"]) => concerned.some((partner) => partner.after === after);
   if (wants("replace")) return "replace";
   return wants("retire") && obstacles.length === 0 ? "retire" : undefined;
-}
-
-type SettledRoom = NonNullable<Awaited<ReturnType<typeof closeRoom>>>;
-
-/** Brings one room as far as it goes, and reads it after each round of steps; undefined when it is unknown here. */
-async function closeRoom(session: RoomsSession, room: RoomId) {
-  let changed = false;
-  let aclChanged = false;
-  for (let round = 0; ; round++) {
-    const state = await readRoom(session, room);
-    if (state === undefined) return undefined;
-    const plan = planRoom(session, state);
-    const settled = (obstacles: readonly Obstacle[]) => {
-      return { room, state, plan, obstacles, changed, aclChanged };
-    };
-    const { actor } = plan;
-    if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
-    if (round === ROUNDS_MAX) return settled(obstaclesOf(plan, "unsettled", session));
-    const acting = await session.tokens.as(actor);
-    if (acting === undefined) continue; // The next plan chooses another user, or finds none.
-    try {
-      for (const step of plan.steps) {
-        if (step.kind === "set_acl") aclChanged = true;
-        await perform(session, state, plan, acting, step);
-        changed = true;
-      }
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      return settled(obstaclesOf(plan, "refused", session));
-    }
-  }
-}
-
-function obstaclesOf(plan: RoomPlan, reason: RoomReason, { intent }: RoomsSession): readonly Obstacle[] {
-  const partners = plan.concerned.length > 0 ? plan.concerned : intent.closing;
-  const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [intent.own];
-  return [...plan.obstacles, ...named.map((partner) => ({ partner, reason }))];
-}
-
-async function perform(
-  session: RoomsSession,
-  state: RoomState,
-  plan: RoomPlan,
-  acting: ActingUser,
-  step: RoomStep,
-): Promise<void> {
-  const room = state.roomId;
-  const { concerned } = plan;
-  switch (step.kind) {
-    case "raise_invite": {
-      const current = inviteLevel(state.power);
-      const written = state.power.content?.["invite"] === undefined ? null : current;
-      await announce(session, concerned, (partner) => {
-        // The level before any partner was closed in this room is the one that reopening restores.
-        const others = otherRecords(session, partner, room);
-        const first = others.find(({ invite }) => invite?.level === current)?.invite;
-        const before = first === undefined ? written : first.before;
-        return { act: "invite_level", room, before, level: step.level };
-      });
-      break;
-    }
-    case "ban": {
-      const journal = journalOf(session, step.partner);
-      // One entry holds all bans of a partner, written before the first of them.
-      if (journal.room(room)?.bans.get(step.user)?.actor !== acting.userId) {
-        const users = plan.steps.flatMap((one) =>
-          one.kind === "ban" && one.partner === step.partner
-            ? [{ user: one.user, before: presenceOf(state, one.user) }]
-            : [],
-        );
-        await journal.append({ act: "bans", room, actor: acting.userId, users });
-      }
-      const event = await acting.setMembership(room, step.user, "ban");
-      await journal.append({ act: "banned", room, user: step.user, event });
-      return;
-    }
-    case "set_acl": {
-      const before = state.acl === undefined ? null : aclNames(state.acl.content);
-      // Also those whom the ACL now denies by name: the journal says which denials are ours.
-      const denied = step.content.deny.filter((name) => !before?.deny.includes(name));
-      const newly = session.intent.closing.filter(({ serverName }) =>
-        aclAllow([serverName]).some((name) => denied.includes(name)),
-      );
-      const partners = [...new Set([...concerned, ...newly])];
-      await announce(session, partners, () => ({ act: "acl", room, before }));
-      const event = await acting.putState(room, "m.room.server_acl", "", { ...step.content });
-      await announce(session, partners, () => ({ act: "acl_set", room, event }));
-      return;
-    }
-    case "read_only": {
-      const readOnly = concerned.filter(({ after }) => after === "read_only" || after === "retire");
-      await announce(session, readOnly, (partner) => ({
-        act: "read_only",
-        room,
-        before:
-          otherRecords(session, partner, room).find((other) => other.readOnly)?.readOnly?.before ??
-          levelsOf(state),
-        level: step.level,
-      }));
-    }
-  }
-  await acting.putState(room, "m.room.power_levels", "", step.content);
-}
-
-function levelsOf(state: RoomState) {
-  const { content } = state.power;
-  const eventsDefault = content?.["events_default"];
-  const events = Object.entries(membersOf(content?.["events"])).filter(
-    (entry): entry is [string, number] => typeof entry[1] === "number",
-  );
-  return {
-    events_default: typeof eventsDefault === "number" ? eventsDefault : null,
-    events: Object.fromEntries(events),
-  };
 }

@@ -11,6 +11,7 @@ import {
 } from "../../../domain/identifiers.ts";
 import { membersOf } from "../../../domain/json.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
+import { isRefusal } from "../../homeserver/api.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
@@ -26,7 +27,7 @@ import {
   type PowerContent,
   type RoomState,
 } from "./room-state.ts";
-import { isRefusal, journalOf, otherRecords, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
+import { journalOf, otherRecords, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
 export async function reopenRooms(

@@ -3,11 +3,20 @@
 // each step is in the journal, so that a second run never makes a second new room.
 import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
-import { serverAcl } from "./acl.ts";
 import type { ClosingPartner } from "./render.ts";
+import { governedAcl } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
-import { byLevel, joinedByServer, levelOf, presenceOf, presentOf, type RoomState } from "./room-state.ts";
-import { announce, isRefusal, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import {
+  byLevel,
+  hasPrivilegedCreators,
+  joinedByServer,
+  levelOf,
+  presenceOf,
+  presentOf,
+  type RoomState,
+  TAKEN_OVER,
+} from "./room-state.ts";
+import { announce, failureOfRoom, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 
 /** A room of ours that takes the place of another, closed already; its actor may invite there. */
@@ -32,13 +41,8 @@ interface EndedRoom {
 
 const MOVES_AT_ONCE = 4;
 const DELETED = { withinMs: 120_000, everyMs: 100 };
-const COPIED = [
-  "m.room.name",
-  "m.room.topic",
-  "m.room.avatar",
-  "m.room.encryption",
-  "m.room.history_visibility",
-];
+/** A new room's events have to say more than those that they copy. */
+const COPIED_BYTES_MAX = 32_768;
 const MODERATOR = 50;
 const ADMINISTRATOR = 100;
 
@@ -75,7 +79,7 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
     await note({ act: "gone", room: state.roomId, how, purged: purge, ...moved });
     return { replacement };
   } catch (error) {
-    if (!isRefusal(error)) throw error;
+    await failureOfRoom(session, error);
     return failed("not_replaced");
   }
 }
@@ -105,7 +109,10 @@ type Replacement = NonNullable<RoomRecord["replacement"]>;
 async function makeRoom(ending: EndingRoom, creator: UserId): Promise<Replacement | undefined> {
   const { session, state, rooms, existing } = ending;
   const { intent } = session;
-  const earlier = rooms.find((room) => room.predecessor === state.roomId && room.creator === creator);
+  // Without an ACL it was left when its making was refused half-way.
+  const earlier = rooms.find(
+    (room) => room.predecessor === state.roomId && room.creator === creator && room.acl !== undefined,
+  );
   const local = [...(joinedByServer(state).get(intent.own) ?? [])];
   const others = [...state.members]
     .filter(([user, { membership }]) => {
@@ -129,8 +136,8 @@ function newRoom({ session, state: old }: EndingRoom, creator: UserId, local: re
     .filter((user) => user !== creator)
     .map((user) => [user, Math.min(levelOf(old.power, user), ADMINISTRATOR)] as const)
     .filter(([, level]) => level !== 0);
-  const copied = COPIED.flatMap((type) => {
-    const content = old.single.get(type);
+  const copied = Object.entries(TAKEN_OVER).flatMap(([type, member]) => {
+    const content = takenOver(old.single.get(type), member);
     return content === undefined ? [] : [{ type, state_key: "", content }];
   });
   return {
@@ -140,8 +147,8 @@ function newRoom({ session, state: old }: EndingRoom, creator: UserId, local: re
     power_level_content_override: {
       users: Object.fromEntries([
         ...powers,
-        // From room version 12 on a creator has no level; the homeserver refuses one.
-        ...(Number(old.version) >= 12 ? [] : [[creator, ADMINISTRATOR]]),
+        // Such a creator has no level; the homeserver refuses one.
+        ...(hasPrivilegedCreators(old.version) ? [] : [[creator, ADMINISTRATOR]]),
       ]),
       invite: MODERATOR,
     },
@@ -150,13 +157,21 @@ function newRoom({ session, state: old }: EndingRoom, creator: UserId, local: re
       {
         type: "m.room.server_acl",
         state_key: "",
-        content: serverAcl(session.intent.allow, old.single.get("m.room.server_acl")),
+        content: governedAcl(old, session.intent),
       },
       ...copied,
       { type: "m.room.join_rules", state_key: "", content: { join_rule: "invite" } },
       { type: "m.room.guest_access", state_key: "", content: { guest_access: "forbidden" } },
     ],
   };
+}
+
+/** Content as a homeserver takes it in a new room: others may have written anything into the old one, or redacted it. */
+function takenOver(content: Readonly<Record<string, unknown>> | undefined, member: string) {
+  const text = content?.[member];
+  return [content, { [member]: text }].find(
+    (one) => typeof text === "string" && Buffer.byteLength(JSON.stringify(one)) <= COPIED_BYTES_MAX,
+  );
 }
 
 /** Invites everybody, has our people join, and moves the aliases; undefined when somebody could not be moved. */

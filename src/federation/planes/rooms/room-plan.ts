@@ -7,6 +7,7 @@ import {
   aclNames,
   deniedByEnforcement,
   isSameAcl,
+  isTooLong,
   reorderedAcl,
   type ServerAcl,
   serverAcl,
@@ -54,8 +55,27 @@ export function isOurs(room: RoomState, own: string): boolean {
   return room.creator !== undefined && serverOf(room.creator) === own;
 }
 
+/** What this pass has done in the room already. */
+export interface Earlier {
+  /** Steps that the homeserver has refused, by `nameOf`: they are not planned again, and keep no other from being taken. */
+  readonly refused: ReadonlySet<string>;
+  /** Set when users have come while others were banned. */
+  readonly isOverrun: boolean;
+}
+
+export function nameOf(step: RoomStep): string {
+  return step.kind === "ban" ? `ban ${step.user}` : step.kind;
+}
+
+/** With more to ban the ACL is set before, because meanwhile more of them could come. */
+const BANS_BEFORE_ACL = 50;
+
 /** `concerned`: closing partners that are present, or that this plane has banned from the room. */
-export function planRoom(session: RoomsSession, room: RoomState) {
+export function planRoom(
+  session: RoomsSession,
+  room: RoomState,
+  { refused, isOverrun }: Earlier = { refused: new Set(), isOverrun: false },
+) {
   const { intent } = session;
   const present = new Map(intent.closing.map((one) => [one.serverName, presentOf(room, one.serverName)]));
   const concerned = intent.closing.filter(({ serverName }) => {
@@ -65,10 +85,16 @@ export function planRoom(session: RoomsSession, room: RoomState) {
   });
   const { actor, reason: absence } = chooseActor(room, session);
   const steps: RoomStep[] = [];
+  const bans: RoomStep[] = [];
   const obstacles: Obstacle[] = [];
   const plan = { actor, steps, obstacles, concerned };
   const block = (partner: string, reason: RoomReason) => {
     obstacles.push({ partner, reason });
+  };
+  const take = (step: RoomStep | undefined) => {
+    if (step === undefined) return;
+    if (refused.has(nameOf(step))) blockAll(concerned, session, "refused", block);
+    else steps.push(step);
   };
 
   if (room.unreadable.length > 0) {
@@ -80,24 +106,25 @@ export function planRoom(session: RoomsSession, room: RoomState) {
     return plan;
   }
 
-  if (concerned.length > 0) {
-    const raised = raiseInvite(room, actor, intent);
-    if (raised !== undefined) steps.push(raised);
-  }
+  if (concerned.length > 0) take(raiseInvite(room, actor, intent));
   for (const { serverName } of concerned) {
     const kept = new Set<RoomReason>();
     const there = new Set(present.get(serverName));
     for (const user of [...there, ...formerOf(room, serverName, intent.own)]) {
-      if (mayBan(room.power, actor, user)) {
-        steps.push({ kind: "ban", partner: serverName, user });
-      } else if (there.has(user)) kept.add(whyNotBanned(room, actor, user));
+      const ban = { kind: "ban", partner: serverName, user } as const;
+      if (!mayBan(room.power, actor, user)) {
+        if (there.has(user)) kept.add(whyNotBanned(room, actor, user));
+      } else if (refused.has(nameOf(ban))) kept.add("refused");
+      else bans.push(ban);
     }
     for (const reason of kept) block(serverName, reason);
   }
-  if (steps.some(({ kind }) => kind === "ban")) return plan;
+  const withBans = () => ({ ...plan, steps: [...steps, ...bans] });
+  if (bans.length > 0 && bans.length <= BANS_BEFORE_ACL && !isOverrun) return withBans();
 
   const content = planAcl(room, actor, session, concerned, block);
-  if (content !== undefined) steps.push({ kind: "set_acl", content });
+  if (content !== undefined) take({ kind: "set_acl", content });
+  if (bans.length > 0) return withBans();
 
   const ending = concerned.filter(({ after }) => after === "read_only" || after === "retire");
   const step = ending.length === 0 ? undefined : makeReadOnly(room, actor);
@@ -106,9 +133,22 @@ export function planRoom(session: RoomsSession, room: RoomState) {
     for (const { serverName } of ending) block(serverName, "not_read_only");
   } else if (steps.every(({ kind }) => kind !== "raise_invite")) {
     // Both write the power levels, so that one of them waits until the room was read again.
-    steps.push(step);
+    take(step);
   }
   return plan;
+}
+
+/** Names every partner that the room concerns; all that are closing, or our own server, where it concerns none. */
+export function blockAll(
+  concerned: readonly ClosingPartner[],
+  { intent: { closing, own } }: Pick<RoomsSession, "intent">,
+  reason: RoomReason,
+  block: (partner: string, reason: RoomReason) => void,
+): void {
+  const partners = concerned.length > 0 ? concerned : closing;
+  for (const { serverName } of partners.length > 0 ? partners : [{ serverName: own }]) {
+    block(serverName, reason);
+  }
 }
 
 export function isClosing(closing: readonly ClosingPartner[], server: string): boolean {
@@ -176,8 +216,10 @@ function planAcl(
   const affected = isOurs(room, intent.own) ? intent.closing : concerned;
   const stillOpen = affected.map(({ serverName }) => serverName).filter((server) => !isDenied(room, server));
   const cut = isAllowed ? deniedRetained(room, desired, intent) : [];
-  if (isAllowed && cut.length === 0) return desired;
-  const reason = isAllowed ? "would_deny_retained" : "no_power";
+  // One that holds nothing but whom the registry admits is sent however long it is.
+  const isLong = desired.deny.length > 0 && isTooLong(desired);
+  if (isAllowed && cut.length === 0 && !isLong) return desired;
+  const reason = !isAllowed ? "no_power" : isLong ? "acl_too_long" : "would_deny_retained";
   // Where no partner is closing, the servers that the registry does not know are named instead.
   for (const server of stillOpen.length > 0 ? stillOpen : cut) block(server, reason);
   return undefined;
@@ -203,7 +245,7 @@ function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined
   // A room of ours admits exactly whom the registry admits, unless that would cut off somebody who is in it; there, as in
   // a room of others, the present ACL stays and the closing partners are denied.
   if (isOurs(room, intent.own)) {
-    const governed = serverAcl(intent.allow, found);
+    const governed = governedAcl(room, intent);
     const cut = deniedRetained(room, governed, intent);
     if (cut.length === 0 || cut.includes(intent.own) || intent.closing.length === 0) return governed;
   }
@@ -215,6 +257,15 @@ function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined
   return deniedRetained(room, strict, intent).length === 0
     ? strict
     : { ...strict, allow_ip_literals: aclNames(found).allow_ip_literals };
+}
+
+/**
+ * The ACL of a room of ours, or of one that replaces this room. What was denied stays denied, but for our own server, and
+ * where a partner that is closing has set the ACL for all that the registry admits.
+ */
+export function governedAcl({ acl }: RoomState, intent: RoomsIntent): ServerAcl {
+  const isTheirs = acl?.sender !== undefined && isClosing(intent.closing, serverOf(acl.sender as UserId));
+  return serverAcl(intent.allow, acl?.content, isTheirs ? intent.allow : [intent.own]);
 }
 
 function makeReadOnly(room: RoomState, actor: UserId): RoomStep | undefined {

@@ -12,8 +12,12 @@ export const ROOM_REASONS = {
     "The homeserver lends no token for the users who have the power: join the operator by make_room_admin.",
   would_deny_retained:
     "The ACL would deny a server whose users are in the room: register it as a partner, or take its users out.",
+  acl_too_long:
+    "Others have filled the ACL of this room: have its owner shorten it, or set whenUnclosable to replace.",
   unreadable_member:
     "A membership in the room names no server, so it may be the partner's: replace the room, or take our users out.",
+  unread:
+    "The homeserver does not give the state of this room, which another server may owe it: delete the room here.",
   not_read_only:
     "Nobody of ours may change the levels of this room: have somebody who may raise `events_default`.",
   refused: "The homeserver refused a step in this room: read its log at this time, then reconcile again.",

@@ -1,7 +1,7 @@
 // A room's current state as the rooms plane reads it. Pure. Invariants: a user's server is everything after the first
 // colon, because homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such.
 import { type EventId, type RoomId, serverHost, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { membersOf } from "../../../domain/json.ts";
+import { isObject, membersOf } from "../../../domain/json.ts";
 import type { StateEvent } from "../../homeserver/synapse-admin-api.ts";
 import type { FoundAcl } from "./acl.ts";
 
@@ -67,6 +67,20 @@ function numberOr(value: unknown, otherwise: number): number {
   return otherwise;
 }
 
+/** Levels as homeservers read them, and as they take them: before room version 10 others may have written text or fractions. */
+function withIntegers(content: unknown): PowerContent {
+  const members = Object.entries(membersOf(content)).map(([name, value]) => {
+    if (isObject(value)) return [name, withIntegers(value)];
+    return [name, typeof value === "string" || typeof value === "number" ? integerOr(value) : value];
+  });
+  return Object.fromEntries(members);
+}
+
+function integerOr(value: string | number): string | number {
+  const level = numberOr(value, Number.NaN);
+  return Number.isNaN(level) ? value : Math.trunc(level);
+}
+
 export type Membership = "join" | "invite" | "knock" | "leave" | "ban";
 
 export interface Member {
@@ -77,16 +91,31 @@ export interface Member {
   readonly at?: number | undefined;
 }
 
+/** State that a replacement takes over, each with the text that it must have. */
+export const TAKEN_OVER: Readonly<Record<string, string>> = {
+  "m.room.name": "name",
+  "m.room.topic": "topic",
+  "m.room.avatar": "url",
+  "m.room.encryption": "algorithm",
+  "m.room.history_visibility": "history_visibility",
+};
+const SINGLE: ReadonlySet<string> = new Set([
+  ...["m.room.create", "m.room.join_rules", "m.room.power_levels", "m.room.server_acl"],
+  ...Object.keys(TAKEN_OVER),
+]);
+
 const MEMBERSHIPS: ReadonlySet<unknown> = new Set(["join", "invite", "knock", "leave", "ban"]);
 
 export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
-  /** State that a replacement takes over, by type; state key empty. */
+  /** State that is read here, by type; state key empty. */
   const single = new Map<string, Readonly<Record<string, unknown>>>();
   const members = new Map<UserId, Member>();
   /** State keys of memberships that name no server, or hold no membership: anybody's, for all that is known. */
   const unreadable: string[] = [];
   let creator: UserId | undefined;
-  let acl: (Pick<Member, "eventId" | "at"> & { readonly content: FoundAcl }) | undefined;
+  let acl:
+    | (Pick<Member, "eventId" | "at"> & Partial<Pick<Member, "sender">> & { readonly content: FoundAcl })
+    | undefined;
   for (const event of events) {
     const { event_id, origin_server_ts: at, content } = event;
     const eventId = event_id as EventId;
@@ -98,15 +127,15 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
         continue;
       }
       members.set(user, { membership: membership as Membership, sender: event.sender, eventId, at });
-    } else if (event.state_key === "") {
+    } else if (event.state_key === "" && SINGLE.has(event.type)) {
       single.set(event.type, content);
       if (event.type === "m.room.create") creator = reportedUser(event.sender);
-      if (event.type === "m.room.server_acl") acl = { content, eventId, at };
+      if (event.type === "m.room.server_acl") acl = { content, eventId, sender: event.sender, at };
     }
   }
   const create = single.get("m.room.create") ?? {};
   const version = typeof create["room_version"] === "string" ? create["room_version"] : "1";
-  const isPrivileged = Number(version) >= 12 || version.startsWith("org.matrix.hydra.");
+  const isPrivileged = hasPrivilegedCreators(version);
   const more = create["additional_creators"];
   const additional: string[] = Array.isArray(more) ? more.filter((user) => typeof user === "string") : [];
   const joinRule = single.get("m.room.join_rules")?.["join_rule"];
@@ -120,7 +149,9 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
     members,
     unreadable,
     power: {
-      content: single.get("m.room.power_levels") as PowerContent | undefined,
+      content: single.has("m.room.power_levels")
+        ? withIntegers(single.get("m.room.power_levels"))
+        : undefined,
       creator,
       /** Creators whom no level binds: room version 12 and later. */
       privileged: new Set(isPrivileged ? [creator, ...additional].filter((user) => user !== undefined) : []),
@@ -132,10 +163,15 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
   };
 }
 
-/** A user ID as the homeserver reports it; undefined when it names no server. */
+/** Whether no level binds a room's creators. */
+export function hasPrivilegedCreators(version: string): boolean {
+  return Number(version) >= 12 || version.startsWith("org.matrix.hydra.");
+}
+
+/** A user ID as the homeserver reports it; undefined when it names no server, or when no homeserver can act on it. */
 function reportedUser(id: string): UserId | undefined {
   const colon = id.indexOf(":");
-  return colon >= 0 && colon < id.length - 1 ? (id as UserId) : undefined;
+  return id.startsWith("@") && colon > 0 && colon < id.length - 1 ? (id as UserId) : undefined;
 }
 
 const PRESENT: ReadonlySet<Membership> = new Set(["join", "invite", "knock"]);
@@ -145,11 +181,15 @@ export function isOneHost(server: string, other: string): boolean {
   return server === other || serverHost(server) === serverHost(other);
 }
 
-/** Users of this server's host who are in the room, invited to it or knocking; sorted. */
+/** Users who are in the room, invited to it or knocking. */
+export function presentIn({ members }: RoomState): readonly UserId[] {
+  return [...members].flatMap(([user, { membership }]) => (PRESENT.has(membership) ? [user] : []));
+}
+
+/** Those of this server's host; sorted. */
 export function presentOf(room: RoomState, server: string): readonly UserId[] {
-  return [...room.members]
-    .filter(([user, member]) => PRESENT.has(member.membership) && isOneHost(serverOf(user), server))
-    .map(([user]) => user)
+  return presentIn(room)
+    .filter((user) => isOneHost(serverOf(user), server))
     .sort();
 }
 

@@ -3,6 +3,7 @@
 import { matrixCanonicalJson } from "../../../domain/canonical-json.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
+import type { DrawbridgeError } from "../../../domain/errors.ts";
 import { type RoomId, roomOfVisibleId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import {
   type EvidenceItem,
@@ -18,7 +19,15 @@ import { closeRooms } from "./close-rooms.ts";
 import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
 import { isOurs, planRoom, type RoomStep } from "./room-plan.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
-import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf, withSession } from "./session.ts";
+import {
+  failureOfRoom,
+  listRooms,
+  ROOMS_AT_ONCE,
+  type RoomsSession,
+  readRoom,
+  recordOf,
+  withSession,
+} from "./session.ts";
 
 export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const quiet = { clock, note: () => undefined, writes: false } as const;
@@ -71,10 +80,14 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
   const isReached = (room: RoomId) => after !== undefined && room <= after;
   const inTurn = [...sorted.filter((room) => !isReached(room)), ...sorted.filter(isReached)];
   const deadline = clock.now() + CHECK_MAX_MS;
+  let failure: DrawbridgeError | undefined;
   const found = await mapConcurrent(inTurn, ROOMS_AT_ONCE, async (room) => {
     if (clock.now() >= deadline) return [];
     cursor.after = room; // They begin in order, so this is the last.
-    const state = await readRoom(session, room);
+    const state = await readRoom(session, room, CHECK_MAX_MS).catch(async (error: unknown) => {
+      failure = await failureOfRoom(session, error);
+      return undefined;
+    });
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
     const steps = new Map(planRoom(session, state).steps.map((step) => [step.kind, step]));
     const subject = visibleId(room);
@@ -82,7 +95,10 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
       ({ kind }): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }),
     );
   });
-  return [...stale, ...found.flat()];
+  const drift = [...stale, ...found.flat()];
+  // What is known is reported also when one room cannot be read.
+  if (drift.length === 0 && failure !== undefined) throw failure;
+  return drift;
 }
 
 function digestOf(state: RoomState, kind: RoomStep["kind"]): string | null {
@@ -106,7 +122,9 @@ export async function roomsEvidence(
   const rooms = [...new Set([...listed, ...records.map(({ room }) => room), ...covered])];
   const items = await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
     const startedAt = session.clock.now();
-    const found = await roomFindings(session, partner, room, covered.has(room));
+    const found = await roomFindings(session, partner, room, covered.has(room)).catch(
+      async (error: unknown) => unread(await failureOfRoom(session, error)),
+    );
     return found.map((one) =>
       operatorItem(startedAt, {
         ...{ plane: "rooms", partner, subject: visibleId(room), status: 200 },
@@ -120,6 +138,11 @@ export async function roomsEvidence(
   if (found.length > 0) return found;
   const none = { probe: "rooms_shared", verdict: "closed", reason: "no_room_in_scope" } as const;
   return [operatorItem(session.clock.now(), { plane: "rooms", partner, layer: "homeserver", ...none })];
+}
+
+function unread({ code }: DrawbridgeError): readonly Found[] {
+  const about = { verdict: "unknown", layer: "homeserver", status: null, reason: code } as const;
+  return ["room_acl", "room_enforcement", "room_members"].map((probe) => ({ probe, ...about }));
 }
 
 async function roomFindings(

@@ -7,6 +7,7 @@ import type { RoomId, ServerName, UserId } from "../../../domain/identifiers.ts"
 import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
+import { isRefusal } from "../../homeserver/api.ts";
 import { type SignedRequests, signedRequests } from "../../homeserver/signed-request.ts";
 import { type LentTokens, lentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { borderStatus } from "../border/runtime.ts";
@@ -37,8 +38,12 @@ export interface RoomsSession {
 
 export const ROOMS_AT_ONCE = 8;
 
-export async function readRoom(session: RoomsSession, room: RoomId): Promise<RoomState | undefined> {
-  const events = await session.operator.roomState(room);
+export async function readRoom(
+  { operator }: RoomsSession,
+  room: RoomId,
+  timeoutMs?: number,
+): Promise<RoomState | undefined> {
+  const events = await operator.roomState(room, timeoutMs);
   return events === undefined ? undefined : readRoomState(room, events);
 }
 
@@ -66,9 +71,15 @@ export async function announce(
   );
 }
 
-/** Whether the homeserver refused one step: the room is then reported, and the others go on. */
-export function isRefusal(error: unknown): boolean {
-  return error instanceof DrawbridgeError && error.code === "homeserver_refused";
+/** Why a room could not be read or closed while the homeserver answers otherwise. @throws where it does not, and any other error */
+export async function failureOfRoom(
+  { operator, intent }: RoomsSession,
+  error: unknown,
+): Promise<DrawbridgeError> {
+  if (isRefusal(error)) return error;
+  if (!(error instanceof DrawbridgeError) || error.code !== "homeserver_unavailable") throw error;
+  await operator.operatorOf(intent.own);
+  return error;
 }
 
 /** @param options with `writes`, journals of which nothing is left are removed at the end */

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { HomeserverAccess } from "../../../../src/federation/homeserver/api.ts";
+import { SynapseAdminApi } from "../../../../src/federation/homeserver/synapse-admin-api.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
@@ -80,6 +81,30 @@ describe("HomeserverAccess", () => {
     await clock.advance(await asleep());
     assert.equal((await answered).status, 200);
     assert.equal(server.seen.length, 2);
+  });
+
+  it("a request with a time of its own is not repeated when it takes longer [PLN-2]", async (t) => {
+    const { server, clock, api } = await answering(t, "hang");
+    const answered = api.call("GET", "to read", ["_matrix"], { timeoutMs: 50 });
+    await clock.advance(50);
+    await assert.rejects(answered, { code: "homeserver_unavailable" });
+    assert.equal(server.seen.length, 1);
+  });
+
+  it("rooms whose names are too long for one page are listed by smaller ones [PLN-2]", async (t) => {
+    const names = Array.from({ length: 40 }, (_, number) => `!${number}`);
+    const server = await scriptedHomeserver(t, ({ query }) => {
+      const [from, limit] = [Number(query.get("from")), Number(query.get("limit"))];
+      // What would be longer than any answer that is read is no JSON here.
+      if (limit > 16) return { body: "" };
+      assert.equal(query.get("order_by"), "creator");
+      const rooms = names.slice(from, from + limit).map((room_id) => ({ room_id }));
+      return { body: { rooms, ...(from + limit < names.length && { next_batch: from + limit }) } };
+    });
+    const api = new SynapseAdminApi(server.url, "token", new ManualClock(NOW));
+    t.after(() => api.close());
+    assert.deepEqual(await api.rooms(), names);
+    assert.equal(server.seen.length, 4);
   });
 
   it("a token is not sent to where a redirect points [PLN-2]", async (t) => {

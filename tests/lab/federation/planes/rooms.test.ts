@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { systemClock } from "../../../../src/domain/clock.ts";
-import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { type RoomId, serverHost } from "../../../../src/domain/identifiers.ts";
 import { aclAllow } from "../../../../src/federation/planes/rooms/acl.ts";
 import type { ClosingPartner } from "../../../../src/federation/planes/rooms/render.ts";
 import { journalIn } from "../../../../src/federation/planes/rooms/undo-journal.ts";
@@ -133,6 +133,46 @@ describe("rooms plane on real homeservers", () => {
     await plane.apply(intent());
     // It was removed, not contained: whoever admits it again invites whom that is meant for.
     assert.equal(await membership(alice, made, bob), undefined);
+  });
+
+  it("a partner's room is replaced whatever it holds, and never by a room of ours that it names [CON-1] [PLN-2]", async () => {
+    const { alice, bob, carol, plane, intent, closingB, servers } = scene;
+    const roomsOf = async () => (await alice.call("GET", "/joined_rooms"))["joined_rooms"] as RoomId[];
+    const secret = await alice.createRoom({ preset: "private_chat", name: "secret" });
+    const before = new Set(await roomsOf());
+    const trap = await bob.createRoom({
+      ...{ preset: "private_chat", topic: "redacted below", invite: [alice.userId, carol.userId] },
+      creation_content: { predecessor: { room_id: secret } },
+    });
+    for (const user of [alice, carol]) {
+      const join = () => user.join(trap, servers.b.name);
+      await until("the way in", join, ({ status }) => status === 200);
+    }
+    const topic = (await stateOf(bob, trap)).find(({ type }) => type === "m.room.topic");
+    await bob.call("PUT", inRoom(trap, `redact/${encodeURIComponent(topic?.event_id ?? "")}/1`), {});
+    const deny = [servers.a, servers.c].map(({ name }) => serverHost(name));
+    await bob.call("PUT", inRoom(trap, "state/m.room.server_acl"), { allow: ["*"], deny });
+    const found = async (type: string) => (await stateOf(alice, trap)).find((event) => event.type === type);
+    await until("B's ACL at A", () => found("m.room.server_acl"), Boolean);
+    await until(
+      "everybody at A",
+      () => membership(alice, trap, carol),
+      (how) => how === "join",
+    );
+    assert.deepEqual((await found("m.room.topic"))?.content, {});
+
+    assert.deepEqual(await plane.apply(intent(closingB({ unclosable: "replace" }))), IN_FORCE);
+    const [made, ...more] = (await roomsOf()).filter((id) => !before.has(id));
+    assert.ok(made !== undefined && more.length === 0);
+    assert.equal((await carol.join(made, servers.a.name)).status, 200);
+    await plane.apply(intent());
+    assert.equal(await membership(alice, made, bob), "invite");
+    const named = (await stateOf(alice, secret)).filter(({ type }) => type === "m.room.member");
+    assert.deepEqual(
+      named.map(({ state_key }) => state_key),
+      [alice.userId],
+      "nobody came into the secret room",
+    );
   });
 
   it("two partners that contain each other in turn replace a room once, and then go to and fro between two [CON-1] [PLN-2]", async () => {

@@ -21,6 +21,14 @@ describe("room ACLs", () => {
     });
   });
 
+  it("names are compared without case as homeservers do it, in which a long s is an s and a Kelvin sign a k [PLN-2]", () => {
+    for (const name of ["ORG-B.TEST", "org-b.te\u017ft", "*.te\u017f?"]) {
+      assert.equal(deniedByEnforcement({ allow: [name] }, "org-b.test"), false, name);
+      assert.equal(deniedByEnforcement({ allow: ["*"], deny: [name] }, "org-b.test"), true, name);
+    }
+    assert.equal(deniedByEnforcement({ allow: ["\u212a.test"] }, "k.test"), false);
+  });
+
   it("an ACL that names a server with its port alone denies that server, and is refused [PLN-2]", () => {
     const locked = serverAcl([OWN]);
     assert.equal(deniedByEnforcement(locked, OWN), true);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
 import { type RoomId, roomOfVisibleId, type ServerName } from "../../../../../src/domain/identifiers.ts";
 import { roomsEvidence } from "../../../../../src/federation/planes/rooms/runtime.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
@@ -63,6 +64,28 @@ describe("roomsEvidence", () => {
     } as unknown as RoomsSession["operator"];
     const found = await roomsEvidence({ ...scene, operator }, PARTNER);
     assert.equal(found.find(({ probe }) => probe === "room_acl_at_retained")?.verdict, "unknown");
+  });
+
+  it("a room that cannot be read is unknown, and keeps no other from being observed [OFF-2] [PLN-2]", async () => {
+    const scene = session("@bob:a.test", ["a.test"]);
+    const operator = {
+      ...scene.operator,
+      operatorOf: async () => "@root:a.test",
+      rooms: async () => ["!room:b.test", "!hung:b.test"],
+      roomState: async (room: string) => {
+        if (room === "!hung:b.test") throw new DrawbridgeError("homeserver_unavailable", "no answer");
+        return scene.operator.roomState(room as RoomId);
+      },
+    } as unknown as RoomsSession["operator"];
+    const found = await roomsEvidence({ ...scene, operator }, PARTNER);
+    const of = (room: string) => found.filter(({ subject }) => subject === room);
+    assert.equal(of("!room:b.test").find(({ probe }) => probe === "room_acl")?.verdict, "closed");
+    assert.deepEqual(
+      of("!hung:b.test").map(({ probe, verdict, reason }) => [probe, verdict, reason]),
+      ["room_acl", "room_enforcement", "room_members"].map((probe) => [
+        ...[probe, "unknown", "homeserver_unavailable"],
+      ]),
+    );
   });
 
   it("a room that a removal has to cover, and out of which the partner has put our users, is reported as left [OFF-2] [PLN-2]", async () => {

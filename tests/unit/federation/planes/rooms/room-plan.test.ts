@@ -8,7 +8,12 @@ import {
   type FoundAcl,
 } from "../../../../../src/federation/planes/rooms/acl.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
-import { isOurs, planRoom, type RoomStep } from "../../../../../src/federation/planes/rooms/room-plan.ts";
+import {
+  type Earlier,
+  isOurs,
+  planRoom,
+  type RoomStep,
+} from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import {
   levelOf,
   type Member,
@@ -84,7 +89,7 @@ const rooms: fc.Arbitrary<RoomState> = fc
 /** The journal of a partner because of whom every room was about to be replaced. */
 const BEGUN = { room: () => ({ bans: new Map(), replace: {} }) } as unknown as Journal;
 
-const plan = (room: RoomState) =>
+const plan = (room: RoomState, earlier?: Earlier) =>
   planRoom(
     {
       intent: INTENT,
@@ -94,6 +99,7 @@ const plan = (room: RoomState) =>
       clock: new ManualClock(0),
     } as unknown as RoomsSession,
     room,
+    earlier,
   );
 
 /** What a homeserver would make of the steps. */
@@ -261,8 +267,92 @@ describe("planRoom", () => {
     assert.deepEqual(plan(ours({ allow: INTENT.allow, deny, allow_ip_literals: false })).steps, []);
   });
 
+  it("an ACL of ours never denies our own server, nor anybody admitted where a user of the partner has set it [PLN-2]", () => {
+    const found = { allow: ["*"], deny: ["*.bad.test", "a.*", "c.test"] };
+    const denied = (sender: string) => {
+      const room = ours(found);
+      const [step] = plan({ ...room, acl: { content: found, eventId: "$acl" as EventId, sender } }).steps;
+      return step?.kind === "set_acl" ? step.content.deny : undefined;
+    };
+    assert.deepEqual(denied(`@one:${OWN}`), ["*.bad.test", "c.test"]);
+    assert.deepEqual(denied(`@one:${PARTNER}`), ["*.bad.test"]);
+  });
+
+  it("an ACL that others have filled keeps a room of ours open to nobody, and is replaced where it is another's [PLN-2]", () => {
+    const names = Array.from({ length: 4_000 }, (_, number) => `server-${number}.test`);
+    const [step] = plan(ours({ allow: ["*"], deny: names })).steps;
+    assert.ok(step?.kind === "set_acl");
+    assert.deepEqual(step.content, { allow: [...INTENT.allow], deny: [], allow_ip_literals: false });
+    const theirs = { ...ours({ allow: ["*"], deny: names }), creator: `@one:${RETAINED}` as UserId };
+    const found = plan(theirs);
+    assert.deepEqual(found.steps, []);
+    assert.deepEqual(found.obstacles, [{ partner: PARTNER, reason: "acl_too_long" }]);
+  });
+
+  it("an entry of an ACL that is longer than a server name is taken out of a room of ours, as no homeserver may compile it [PLN-2]", () => {
+    const acl = { allow: INTENT.allow, deny: ["?".repeat(256)], allow_ip_literals: false };
+    const [step] = plan(ours(acl)).steps;
+    assert.ok(step?.kind === "set_acl");
+    assert.deepEqual(step.content.deny, []);
+  });
+
+  it("the ACL does not wait for the bans where there are many, or where users have come meanwhile [PLN-2]", () => {
+    const users = (count: number) =>
+      Array.from({ length: count }, (_, number) => `@user-${number}:${PARTNER}`);
+    const kinds = (count: number, isOverrun = false) =>
+      plan(ours(undefined, ...users(count)), { refused: new Set(), isOverrun }).steps.map(({ kind }) => kind);
+    assert.ok(!kinds(50).includes("set_acl"));
+    assert.equal(kinds(51)[0], "set_acl");
+    assert.deepEqual(kinds(1, true), ["set_acl", "ban"]);
+  });
+
+  it("a step that the homeserver has refused keeps no other from being taken [PLN-2]", () => {
+    const [first, second] = ["@a", "@b"].map((name) => `${name}:${PARTNER}`) as [string, string];
+    const refused = new Set([`ban ${first}`]);
+    const found = plan(ours(undefined, first, second), { refused, isOverrun: false });
+    assert.deepEqual(
+      found.steps.map((step) => (step.kind === "ban" ? step.user : "")),
+      [second],
+    );
+    assert.deepEqual(found.obstacles, [{ partner: PARTNER, reason: "refused" }]);
+  });
+
+  it("levels that were written as text or fractions are sent as integers, which alone a homeserver takes [PLN-2]", () => {
+    const event = (type: string, content: object, state_key = "") => ({
+      ...{
+        type,
+        state_key,
+        sender: `@one:${OWN}`,
+        event_id: "$e",
+        content: content as Record<string, unknown>,
+      },
+    });
+    const levels = {
+      users: { [`@one:${OWN}`]: "100", [`@two:${PARTNER}`]: 1.5 },
+      ban: " 50 ",
+      events: { "m.x": "7" },
+    };
+    const room = readRoomState("!room" as RoomId, [
+      event("m.room.create", { room_version: "9" }),
+      event("m.room.power_levels", levels),
+      ...[`@one:${OWN}`, `@two:${PARTNER}`].map((user) =>
+        event("m.room.member", { membership: "join" }, user),
+      ),
+    ]);
+    const [step] = plan(room).steps;
+    assert.ok(step?.kind === "raise_invite");
+    assert.deepEqual(step.content, {
+      ...{
+        users: { [`@one:${OWN}`]: 100, [`@two:${PARTNER}`]: 1 },
+        ban: 50,
+        events: { "m.x": 7 },
+        invite: 50,
+      },
+    });
+  });
+
   it("users are banned by their raw IDs, and a membership that names no server is out of reach [PLN-2]", () => {
-    const raw = ["@a b", "@c\u00a0d", "@", "no-sigil"].map((name) => `${name}:${PARTNER}`);
+    const raw = ["@a b", "@c\u00a0d", "@"].map((name) => `${name}:${PARTNER}`);
     const event = (type: string, state_key: string, content: object, sender = `@one:${OWN}`) => ({
       ...{ type, state_key, sender, content: content as Record<string, unknown>, event_id: "$v1 \u00e9:x" },
     });
@@ -272,7 +362,9 @@ describe("planRoom", () => {
       event("m.room.power_levels", "", { users: { [`@one:${OWN}`]: 100 }, invite: 100 }),
       ...raw.map((user) => event("m.room.member", user, { membership: "join" })),
       event("m.room.member", "nobody", { membership: "join" }),
+      event("m.room.member", `no-sigil:${PARTNER}`, { membership: "invite" }),
     ]);
+    assert.deepEqual(room.unreadable, ["nobody", `no-sigil:${PARTNER}`], "no homeserver bans either");
     assert.equal(isOurs(room, OWN), true, "its creator's ID is outside the grammar as well");
     const { steps, obstacles } = plan(room);
     assert.deepEqual(steps.map((step) => (step.kind === "ban" ? step.user : "")).sort(), [...raw].sort());

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
+import type { RoomId } from "../../../../../src/domain/identifiers.ts";
 import { type DriftCursor, roomsDrift } from "../../../../../src/federation/planes/rooms/runtime.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
@@ -69,6 +71,26 @@ describe("roomsDrift", () => {
       const enforcement = found.filter(({ kind }) => kind === "enforcement");
       assert.deepEqual(enforcement.map(({ subject }) => subject).sort(), [...stale].sort());
     }
+  });
+
+  it("a room that cannot be read hides no other's drift, and no drift is not claimed for it [PLN-2]", async () => {
+    const homeserver = session(20);
+    const { roomState } = homeserver.operator;
+    const unread = (isUnread: (room: string) => boolean) => ({
+      ...homeserver,
+      operator: {
+        ...homeserver.operator,
+        operatorOf: async () => "@root:a.test",
+        roomState: async (room: RoomId) => {
+          if (isUnread(room)) throw new DrawbridgeError("homeserver_unavailable", "no answer");
+          return roomState(room);
+        },
+      },
+    });
+    const one = unread((room) => room === "!7:a.test") as unknown as RoomsSession;
+    assert.equal((await roomsDrift(one, {})).length, 19);
+    const every = unread(() => true) as unknown as RoomsSession;
+    await assert.rejects(roomsDrift(every, {}), { code: "homeserver_unavailable" });
   });
 
   it("a drift check against another intent begins with the first room [PLN-2]", async () => {

@@ -1,0 +1,128 @@
+// Closes one room: plans, takes the steps, plans again, until nothing is left to do or nothing more can be done.
+// Invariant: a step is in the journal before it is taken.
+import type { RoomId } from "../../../domain/identifiers.ts";
+import { membersOf } from "../../../domain/json.ts";
+import { isRefusal } from "../../homeserver/api.ts";
+import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
+import { aclAllow, aclNames } from "./acl.ts";
+import { blockAll, nameOf, type Obstacle, planRoom, type RoomPlan, type RoomStep } from "./room-plan.ts";
+import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
+import { announce, journalOf, otherRecords, type RoomsSession, readRoom } from "./session.ts";
+
+/** Rooms whose members come back as fast as they are banned are given up, and reported. */
+const ROUNDS_MAX = 8;
+
+export type SettledRoom = NonNullable<Awaited<ReturnType<typeof closeRoom>>>;
+
+/** Brings one room as far as it goes, and reads it after each round of steps; undefined when it is unknown here. */
+export async function closeRoom(session: RoomsSession, room: RoomId) {
+  let changed = false;
+  let aclChanged = false;
+  const refused = new Set<string>();
+  for (let round = 0; ; round++) {
+    const state = await readRoom(session, room);
+    if (state === undefined) return undefined;
+    const plan = planRoom(session, state, { refused, isOverrun: round > 1 });
+    const settled = (obstacles: readonly Obstacle[]) => {
+      return { room, state, plan, obstacles, changed, aclChanged };
+    };
+    const { actor } = plan;
+    if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
+    if (round === ROUNDS_MAX) {
+      const obstacles = [...plan.obstacles];
+      blockAll(plan.concerned, session, "unsettled", (partner, reason) =>
+        obstacles.push({ partner, reason }),
+      );
+      return settled(obstacles);
+    }
+    const acting = await session.tokens.as(actor);
+    if (acting === undefined) continue; // The next plan chooses another user, or finds none.
+    for (const step of plan.steps) {
+      if (step.kind === "set_acl") aclChanged = true;
+      try {
+        await perform(session, state, plan, acting, step);
+        changed = true;
+      } catch (error) {
+        if (!isRefusal(error)) throw error;
+        refused.add(nameOf(step));
+      }
+    }
+  }
+}
+
+async function perform(
+  session: RoomsSession,
+  state: RoomState,
+  plan: RoomPlan,
+  acting: ActingUser,
+  step: RoomStep,
+): Promise<void> {
+  const room = state.roomId;
+  const { concerned } = plan;
+  switch (step.kind) {
+    case "raise_invite": {
+      const current = inviteLevel(state.power);
+      const written = state.power.content?.["invite"] === undefined ? null : current;
+      await announce(session, concerned, (partner) => {
+        // The level before any partner was closed in this room is the one that reopening restores.
+        const others = otherRecords(session, partner, room);
+        const first = others.find(({ invite }) => invite?.level === current)?.invite;
+        const before = first === undefined ? written : first.before;
+        return { act: "invite_level", room, before, level: step.level };
+      });
+      break;
+    }
+    case "ban": {
+      const journal = journalOf(session, step.partner);
+      // One entry holds all bans of a partner, written before the first of them.
+      if (journal.room(room)?.bans.get(step.user)?.actor !== acting.userId) {
+        const users = plan.steps.flatMap((one) =>
+          one.kind === "ban" && one.partner === step.partner
+            ? [{ user: one.user, before: presenceOf(state, one.user) }]
+            : [],
+        );
+        await journal.append({ act: "bans", room, actor: acting.userId, users });
+      }
+      const event = await acting.setMembership(room, step.user, "ban");
+      await journal.append({ act: "banned", room, user: step.user, event });
+      return;
+    }
+    case "set_acl": {
+      const before = state.acl === undefined ? null : aclNames(state.acl.content);
+      // Also those whom the ACL now denies by name: the journal says which denials are ours.
+      const denied = step.content.deny.filter((name) => !before?.deny.includes(name));
+      const newly = session.intent.closing.filter(({ serverName }) =>
+        aclAllow([serverName]).some((name) => denied.includes(name)),
+      );
+      const partners = [...new Set([...concerned, ...newly])];
+      await announce(session, partners, () => ({ act: "acl", room, before }));
+      const event = await acting.putState(room, "m.room.server_acl", "", { ...step.content });
+      await announce(session, partners, () => ({ act: "acl_set", room, event }));
+      return;
+    }
+    case "read_only": {
+      const readOnly = concerned.filter(({ after }) => after === "read_only" || after === "retire");
+      await announce(session, readOnly, (partner) => ({
+        act: "read_only",
+        room,
+        before:
+          otherRecords(session, partner, room).find((other) => other.readOnly)?.readOnly?.before ??
+          levelsOf(state),
+        level: step.level,
+      }));
+    }
+  }
+  await acting.putState(room, "m.room.power_levels", "", step.content);
+}
+
+function levelsOf(state: RoomState) {
+  const { content } = state.power;
+  const eventsDefault = content?.["events_default"];
+  const events = Object.entries(membersOf(content?.["events"])).filter(
+    (entry): entry is [string, number] => typeof entry[1] === "number",
+  );
+  return {
+    events_default: typeof eventsDefault === "number" ? eventsDefault : null,
+    events: Object.fromEntries(events),
+  };
+}

@@ -1,0 +1,273 @@
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
+import type { RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
+import type { StateEvent } from "../../../../../src/federation/homeserver/synapse-admin-api.ts";
+import { deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
+import { closeRooms } from "../../../../../src/federation/planes/rooms/close-rooms.ts";
+import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
+import { journalIn } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
+import { temporaryFolder } from "../../../../support/temporary.ts";
+
+const ALICE = "@alice:a.test";
+const BOB = "@bob:b.test";
+const CAROL = "@carol:c.test";
+
+type Content = Readonly<Record<string, unknown>>;
+type State = [type: string, key: string, content: Content, sender?: string];
+
+const joined = (...users: readonly string[]): State[] =>
+  users.map((user) => ["m.room.member", user, { membership: "join" }, user]);
+const madeBy = (user: string, more: Content = {}): State => [
+  ...(["m.room.create", "", { room_version: "12", ...more }, user] as const),
+];
+const acl = (content: Content, sender: string): State => ["m.room.server_acl", "", content, sender];
+
+/** A homeserver in memory, which a.test's operator works with; b.test is contained, c.test retained. */
+class FakeHomeserver {
+  readonly rooms = new Map<RoomId, Map<string, StateEvent>>();
+  readonly made: Content[] = [];
+  readonly invited: string[] = [];
+  readonly #blocked = new Set<RoomId>();
+  #events = 0;
+  /** Called before a change: what it throws is the answer. */
+  onChange: (type: string, key: string, room: RoomId) => void = () => undefined;
+
+  put(room: RoomId, [type, key, content, sender = ALICE]: State): string {
+    const event_id = `$${this.#events++}`;
+    const state = this.rooms.get(room) ?? new Map<string, StateEvent>();
+    this.rooms.set(room, state.set(`${type} ${key}`, { type, state_key: key, content, sender, event_id }));
+    return event_id;
+  }
+
+  room(room: string, ...states: readonly State[]): RoomId {
+    for (const state of states) this.put(room as RoomId, state);
+    return room as RoomId;
+  }
+
+  content(room: RoomId, type: string, key = ""): Content | undefined {
+    return this.rooms.get(room)?.get(`${type} ${key}`)?.content;
+  }
+
+  acting(userId: string) {
+    const member = (room: RoomId, user: string, membership: string) => {
+      this.onChange("m.room.member", user, room);
+      return this.put(room, ["m.room.member", user, { membership }, userId]);
+    };
+    return {
+      userId,
+      putState: async (room: RoomId, type: string, key: string, content: Content) => {
+        this.onChange(type, key, room);
+        return this.put(room, [type, key, content, userId]);
+      },
+      setMembership: async (room: RoomId, user: string, membership: string) => member(room, user, membership),
+      createRoom: async (body: Content) => {
+        this.made.push(body);
+        const initial = body["initial_state"] as { type: string; state_key: string; content: Content }[];
+        return this.room(
+          `!made-${this.made.length}`,
+          madeBy(userId, body["creation_content"] as Content),
+          ...joined(userId),
+          ...initial.map(({ type, state_key, content }): State => [type, state_key, content, userId]),
+        );
+      },
+      invite: async (room: RoomId, user: string) => {
+        this.invited.push(`${user} ${room}`);
+        member(room, user, "invite");
+        return true;
+      },
+      join: async (room: RoomId) => {
+        member(room, userId, "join");
+        return true;
+      },
+      localAliases: async () => [],
+      putAlias: async () => true,
+    };
+  }
+
+  session(t: TestContext): RoomsSession {
+    const journal = journalIn(temporaryFolder(t), "b.test" as ServerName);
+    t.after(() => journal.finish());
+    const session = {
+      intent: {
+        ...{ version: 1, own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"] },
+        closing: [
+          ...[{ serverName: "b.test", name: "b", mode: "contained", after: "keep", unclosable: "replace" }],
+        ],
+      },
+      operatorId: "@root:a.test",
+      tokens: { unusable: new Set(), as: async (user: UserId) => this.acting(user) },
+      journals: new Map([["b.test", journal]]),
+      home: { differing: async () => [] },
+      signed: { request: async () => ({ status: 200 }) },
+      clock: new ManualClock(0),
+      note: () => undefined,
+      operator: {
+        operatorOf: async () => "@root:a.test",
+        rooms: async () => [...this.rooms.keys()],
+        destinationRooms: async () => [],
+        memberships: async () => new Map(),
+        isPerson: async () => true,
+        roomState: async (room: RoomId) => {
+          const state = this.rooms.get(room);
+          return state === undefined ? undefined : [...state.values()];
+        },
+        isBlocked: async (room: RoomId) => this.#blocked.has(room),
+        deleteRoom: async (room: RoomId) => {
+          this.#blocked.add(room);
+          for (const { type, state_key } of [...(this.rooms.get(room)?.values() ?? [])]) {
+            if (type !== "m.room.member" || !state_key.endsWith(":a.test")) continue;
+            this.put(room, [type, state_key, { membership: "leave" }, state_key]);
+          }
+          return "deletion";
+        },
+        deletion: async () => "complete",
+      },
+    };
+    return session as unknown as RoomsSession;
+  }
+}
+
+const unavailable = () => new DrawbridgeError("homeserver_unavailable", "the homeserver did not answer");
+const refused = () => new DrawbridgeError("homeserver_refused", "the homeserver refused");
+
+describe("closeRooms", () => {
+  it("a room whose state does not come is named, and keeps no other from being closed [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const hung = Array.from({ length: 9 }, (_, n) =>
+      homeserver.room(`!0-${n}`, madeBy(BOB), ...joined(ALICE, BOB)),
+    );
+    const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB, CAROL));
+    const session = homeserver.session(t);
+    const { roomState } = session.operator;
+    session.operator.roomState = async (one) => {
+      if (hung.includes(one)) throw unavailable();
+      return roomState(one);
+    };
+    const { outOfReach } = await closeRooms(session);
+    assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "ban" });
+    assert.ok(deniedByEnforcement(homeserver.content(room, "m.room.server_acl") ?? {}, "b.test"));
+    assert.deepEqual(
+      outOfReach?.map(({ partner, subject, reason }) => [partner, subject, reason]),
+      hung.map((one) => ["b.test", one, "unread"]),
+    );
+  });
+
+  it("a homeserver that answers nothing at all ends the pass [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB));
+    const session = homeserver.session(t);
+    session.operator.roomState = async () => Promise.reject(unavailable());
+    session.operator.operatorOf = async () => Promise.reject(unavailable());
+    await assert.rejects(closeRooms(session), { code: "homeserver_unavailable" });
+  });
+
+  it("a refused step keeps no other from being taken [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", ...[madeBy(ALICE), ...joined(ALICE, BOB, "@ann:b.test", CAROL)], [
+      "m.room.power_levels",
+      "",
+      { invite: 0 },
+    ]);
+    homeserver.onChange = (type, key) => {
+      if (type === "m.room.power_levels" || key === "@ann:b.test") throw refused();
+    };
+    const { outOfReach } = await closeRooms(homeserver.session(t));
+    assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "ban" });
+    assert.ok(deniedByEnforcement(homeserver.content(room, "m.room.server_acl") ?? {}, "b.test"));
+    assert.deepEqual(
+      outOfReach?.map(({ reason }) => reason),
+      ["refused"],
+    );
+  });
+
+  it("users who come as fast as they are banned are kept out by the ACL [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB, CAROL), [
+      ...(["m.room.join_rules", "", { join_rule: "public" }] as const),
+    ]);
+    let users = 0;
+    homeserver.onChange = (type) => {
+      const denies = homeserver.content(room, "m.room.server_acl");
+      if (type !== "m.room.member" || (denies !== undefined && deniedByEnforcement(denies, "b.test"))) return;
+      homeserver.room(room, ...joined(`@user-${users++}:b.test`));
+    };
+    const { outOfReach } = await closeRooms(homeserver.session(t));
+    assert.deepEqual(outOfReach, []);
+    const members = [...(homeserver.rooms.get(room)?.values() ?? [])].filter(({ state_key }) => {
+      return state_key.endsWith(":b.test");
+    });
+    assert.ok(members.length > 1 && members.every(({ content }) => content["membership"] === "ban"));
+  });
+
+  it("nobody comes into a room of ours because a partner's room names it as the one that it replaces [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const secret = homeserver.room(
+      "!secret",
+      madeBy(ALICE),
+      ...joined(ALICE),
+      acl({ allow: ["a.test", "c.test"] }, ALICE),
+    );
+    homeserver.room(
+      "!trap",
+      madeBy(BOB, { predecessor: { room_id: secret } }),
+      ...joined(BOB, "@adam:a.test", CAROL),
+    );
+    await closeRooms(homeserver.session(t));
+    assert.equal(homeserver.made.length, 1);
+    assert.deepEqual(homeserver.invited, [`${CAROL} !made-1`]);
+    assert.equal(homeserver.content(secret, "m.room.member", "@adam:a.test"), undefined);
+  });
+
+  it("people go back to the room of ours that a partner's room has replaced, if all of them were there [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const former = homeserver.room(
+      "!former",
+      ...[madeBy(ALICE), ...joined(ALICE, CAROL), acl({ allow: ["a.test", "c.test"] }, ALICE)],
+      ["m.room.member", BOB, { membership: "leave" }, BOB],
+    );
+    homeserver.room("!room", madeBy(BOB, { predecessor: { room_id: former } }), ...joined(ALICE, BOB, CAROL));
+    const { outOfReach } = await closeRooms(homeserver.session(t));
+    assert.deepEqual(outOfReach, []);
+    assert.deepEqual(homeserver.made, []);
+  });
+
+  it("a new room takes over what a homeserver accepts, and its ACL denies nobody who is to come [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    homeserver.room(
+      "!room",
+      madeBy(BOB, { room_version: "org.matrix.hydra.11" }),
+      ...joined(ALICE, BOB, CAROL),
+      acl({ allow: ["*"], deny: ["*.test", "evil.example"] }, BOB),
+      ["m.room.name", "", {}, BOB],
+      ["m.room.topic", "", { topic: 7 }, BOB],
+      ["m.room.avatar", "", { url: "mxc://b.test/1", info: "x".repeat(40_000) }, BOB],
+      ["m.room.encryption", "", { algorithm: "m.megolm.v1.aes-sha2", rotation_period_msgs: 9 }, BOB],
+    );
+    await closeRooms(homeserver.session(t));
+    const [made] = homeserver.made;
+    assert.ok(made !== undefined);
+    const initial = made["initial_state"] as { type: string; content: Content }[];
+    assert.deepEqual(
+      initial.slice(0, -2).map(({ type, content }) => [type, content]),
+      [
+        [
+          "m.room.server_acl",
+          { allow: ["a.test", "c.test"], deny: ["evil.example"], allow_ip_literals: false },
+        ],
+        ["m.room.avatar", { url: "mxc://b.test/1" }],
+        ["m.room.encryption", { algorithm: "m.megolm.v1.aes-sha2", rotation_period_msgs: 9 }],
+      ],
+    );
+    assert.deepEqual((made["power_level_content_override"] as Content)["users"], {});
+  });
+
+  it("a new room whose making was refused half-way is not the replacement [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(BOB), ...joined(ALICE, BOB));
+    homeserver.room("!half", madeBy(ALICE, { predecessor: { room_id: room } }), ...joined(ALICE));
+    await closeRooms(homeserver.session(t));
+    assert.equal(homeserver.made.length, 1);
+  });
+});
