@@ -64,6 +64,11 @@ export function parseUserId(value: unknown): UserId | undefined {
   return parseServerName(value.slice(colon + 1)) === undefined ? undefined : (value as UserId);
 }
 
+/** A member of a room. Homeservers allow more names than the grammar does, and such a member must not be overlooked. */
+export function parseMember(value: unknown): UserId | undefined {
+  return parseUserId(value) ?? (typeof value === "string" ? parseUserId(visibleId(value)) : undefined);
+}
+
 export function parseAgentId(value: unknown): AgentId | undefined {
   return typeof value === "string" && AGENT_ID.test(value) ? (value as AgentId) : undefined;
 }

@@ -5,6 +5,7 @@ import { sha256 } from "../../domain/digest.ts";
 import {
   type EventId,
   parseEventId,
+  parseMember,
   parseRoomId,
   parseUserId,
   type TransactionId,
@@ -119,8 +120,9 @@ function required<Value>(value: Value | undefined, reason: MalformedReason): Val
 function readCommon(raw: UnknownObject, position: number) {
   const event = required(parseEventId(raw["event_id"]), "event_id");
   const room = required(parseRoomId(raw["room_id"]), "room_id");
-  const sender = required(parseUserId(raw["sender"] ?? raw["user_id"]), "sender");
   const { type, origin_server_ts: originServerTs, content } = raw;
+  const parse = type === "m.room.member" ? parseMember : parseUserId;
+  const sender = required(parse(raw["sender"] ?? raw["user_id"]), "sender");
   if (typeof type !== "string" || type === "") throw new Malformed("type");
   const isTime = typeof originServerTs === "number" && Number.isSafeInteger(originServerTs);
   if (!isTime || originServerTs < 0) throw new Malformed("origin_server_ts");
@@ -241,7 +243,7 @@ function readReaction(common: RoomEvent, content: UnknownObject): ReactionEvent 
 }
 
 function readMembership(common: RoomEvent, raw: UnknownObject, content: UnknownObject): MembershipEvent {
-  const user = required(parseUserId(raw["state_key"]), "state_key");
+  const user = required(parseMember(raw["state_key"]), "state_key");
   const membership = required(Membership.safeParse(content["membership"]).data, "membership");
   return { ...common, type: "membership", user, membership, direct: content["is_direct"] === true };
 }

@@ -5,7 +5,13 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import { type GhostMxid, type RoomId, type ServerName, serverOf } from "../../domain/identifiers.ts";
+import {
+  type GhostMxid,
+  parseMember,
+  type RoomId,
+  type ServerName,
+  serverOf,
+} from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
@@ -110,7 +116,7 @@ async function doTask(
     outcome.kind === "retry" ? defer(outcome) : isOut({ errcode: outcome.errcode });
 
   const settle = async () => {
-    const members = await acting((actor) => homeserver.joinedMembers(actor, roomId));
+    const members = await acting((actor) => homeserver.joinedMembers(actor, roomId, parseMember));
     if (members.kind !== "ok") return cannotSettle(members);
     // A homeserver lets a bridge see who is in a room as long as one of its ghosts is.
     if (!members.value.includes(ghost)) return isOut({ members: members.value.length });

@@ -136,15 +136,17 @@ export class Homeserver {
   }
 
   /** Without members whose ID cannot be parsed. */
-  async joinedMembers(actor: GhostActor, roomId: RoomId): Promise<Outcome<readonly UserId[]>> {
+  async joinedMembers(
+    actor: GhostActor,
+    roomId: RoomId,
+    parse: (id: string) => UserId | undefined = parseUserId,
+  ): Promise<Outcome<readonly UserId[]>> {
     const outcome = await this.#http.request("joined_members", "GET", ["rooms", roomId, "joined_members"], {
       as: actor,
       schema: z.object({ joined: z.record(z.string(), z.unknown()) }),
       thin: MEMBER_BOUNDS,
     });
-    return mapValue(outcome, ({ joined }) =>
-      Object.keys(joined).flatMap((member) => parseUserId(member) ?? []),
-    );
+    return mapValue(outcome, ({ joined }) => Object.keys(joined).flatMap((member) => parse(member) ?? []));
   }
 
   /** The state with the empty state key; undefined where there is none. */

@@ -162,6 +162,14 @@ describe("which events ask a ghost", () => {
     await fixture.events("t3", member("@bob:a.test", "join", direct));
     await fixture.events("t4", plain("dm2", direct));
     assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned"]);
+    // So does one whose name no user may have, as long as it is there.
+    await fixture.events("t5", member("@bob:a.test", "leave", direct));
+    const eve = (membership: string) => member("@eve b:evil.test", membership, direct);
+    await fixture.events("t6", eve("join"));
+    await fixture.events("t7", plain("dm3", direct));
+    await fixture.events("t8", eve("leave"));
+    await fixture.events("t9", plain("dm4", direct));
+    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned", "$dm4"]);
   });
 
   it("a reply to a ghost's answer, or a message in its thread, triggers [INT-6]", async (t) => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { RoomId } from "../../../../src/domain/identifiers.ts";
+import { parseMember, type RoomId } from "../../../../src/domain/identifiers.ts";
 import { TcpLink } from "../../../chaos/tcp-link.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { http2Server, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
@@ -112,11 +112,14 @@ describe("requests to a faulty homeserver", () => {
     const { homeserver } = ghostSide(t, server.url);
     const profile = { display_name: "x".repeat(1_000), avatar_url: `mxc://a.test/${"y".repeat(1_000)}` };
     const members = Array.from({ length: 6_000 }, (_, index) => `@member${index}:a.test`);
-    const joined = Object.fromEntries(members.map((member) => [member, profile]));
+    // The last has a name that no user may have: it is counted, and gets no keys.
+    const joined = Object.fromEntries([...members, "@eve b:evil.test"].map((member) => [member, profile]));
     server.script = () => ({ status: 200, body: { joined } });
     const actor = { ghost: ghost(), deviceId: "DEVICE" };
     const read = await homeserver.joinedMembers(actor, "!large" as RoomId);
     assert.deepEqual(read, { kind: "ok", value: members });
+    const counted = await homeserver.joinedMembers(actor, "!large" as RoomId, parseMember);
+    assert.deepEqual(counted, { kind: "ok", value: [...members, "@eve%20b:evil.test"] });
   });
 
   it("a request ends at its deadline when the answer drips", async (t) => {
