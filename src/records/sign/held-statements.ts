@@ -102,14 +102,20 @@ export function byDigest(items: readonly EvidenceItem[]): ReadonlyMap<string, Ev
   return new Map(items.map((item) => [item.digest, item]));
 }
 
+const PROBLEMS_TOLD = 50;
+
 export class RecordRefused extends DrawbridgeError {
   readonly problems: readonly Problem[];
 
   constructor(what: string, problems: readonly Problem[]) {
-    const lines = problems.map(
-      ({ reason, where, detail }) =>
-        `  ${reason} at ${where}${detail === undefined ? "" : ` (${detail})`}: ${REASONS[reason].sentence}`,
-    );
+    // The other organisation's file may have hundreds of thousands of them.
+    const lines = problems
+      .slice(0, PROBLEMS_TOLD)
+      .map(
+        ({ reason, where, detail }) =>
+          `  ${reason} at ${where}${detail === undefined ? "" : ` (${detail})`}: ${REASONS[reason].sentence}`,
+      );
+    if (problems.length > PROBLEMS_TOLD) lines.push(`  and ${problems.length - PROBLEMS_TOLD} more`);
     const [first] = problems;
     const hint = first === undefined ? {} : { hint: REASONS[first.reason].hint };
     super("record_refused", [what, ...lines].join("\n"), hint);

@@ -402,4 +402,31 @@ describe("exchanging statements", () => {
       { numRuns: 20 },
     );
   });
+
+  it("a file with more statements than a removal has is refused before any is evaluated, and of many reasons some are told [OFF-3]", async () => {
+    const { envelope, held } = await state(A, NOTHING, "a2a_stop");
+    const { from, run, schema } = JSON.parse(exportExchange(seenBy(A), held));
+    const evidence: readonly EvidenceItem[] = [];
+    const fileOf = (count: number) =>
+      bytes(
+        fileText({ schema, run, from, evidence, envelopes: Array.from({ length: count }, () => envelope) }),
+      );
+    const refusalOf = (count: number) => {
+      try {
+        importExchange(fileOf(count), seenBy(B), NOTHING);
+      } catch (error) {
+        assert.ok(error instanceof RecordRefused);
+        return error;
+      }
+      return assert.fail("it was taken in");
+    };
+    assert.deepEqual(
+      refusalOf(14).problems.map(({ reason }) => reason),
+      ["exchange_malformed"],
+    );
+    const { problems, message } = refusalOf(13);
+    assert.ok(problems.length > 50);
+    assert.equal(message.split("\n").length, 52);
+    assert.match(message, /and \d+ more$/);
+  });
 });
