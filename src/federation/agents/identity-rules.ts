@@ -4,7 +4,6 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import type { ChangeBase } from "../change/commit-change.ts";
-import { cardKeysIn } from "../registry/cross-checks.ts";
 import { type Consumer, consumersOf, consumptions, findPartner, type Registry } from "../registry/partner.ts";
 import {
   type PinnedIdentity,
@@ -13,6 +12,7 @@ import {
   thumbprintOf,
   withCardKeys,
 } from "../registry/retired-identities.ts";
+import { cardKeysIn } from "../registry/retired-identities-checks.ts";
 
 export const GUARDS = {
   missing_key:

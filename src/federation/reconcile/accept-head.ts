@@ -3,15 +3,15 @@
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine } from "../../domain/printable.ts";
+import { RegistryError } from "../registry/problems.ts";
+import { READMISSIONS } from "../registry/readmission-record.ts";
 import {
   lostRetirement,
   type Retirement,
   readmitted,
   retirementsIn,
   withoutReadmission,
-} from "../registry/cross-checks.ts";
-import { RegistryError } from "../registry/problems.ts";
-import { READMISSIONS } from "../registry/readmission-record.ts";
+} from "../registry/retired-identities-checks.ts";
 import { GitBounds } from "../repository/git.ts";
 import type { Revision } from "../repository/repository.ts";
 import {

@@ -17,7 +17,6 @@ import {
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { thumbprintsElsewhere } from "../registry/cross-checks.ts";
 import {
   applicantsOf,
   findPartner,
@@ -26,6 +25,7 @@ import {
   type Registry,
   retireAll,
 } from "../registry/partner.ts";
+import { thumbprintsElsewhere } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 

@@ -18,7 +18,7 @@ import {
 import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { ROOM_REASONS } from "../../../src/federation/planes/rooms/room-reasons.ts";
 import type { Federation } from "../../../src/federation/reconcile/context.ts";
-import { reconcilerMetrics } from "../../../src/federation/reconcile/follow-branch.ts";
+import { reconcilerMetrics } from "../../../src/federation/reconcile/metrics.ts";
 import { ROOT } from "../../support/temporary.ts";
 
 interface Rule {

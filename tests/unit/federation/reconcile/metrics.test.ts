@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { unmanagedPlane } from "../../../../src/federation/planes/plane.ts";
-import { reconcilerMetrics, serveMetrics } from "../../../../src/federation/reconcile/follow-branch.ts";
+import { reconcilerMetrics, serveMetrics } from "../../../../src/federation/reconcile/metrics.ts";
 import type { Revision } from "../../../../src/federation/repository/repository.ts";
 import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";

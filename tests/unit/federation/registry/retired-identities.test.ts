@@ -2,10 +2,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { lostRetirement, retirementsIn } from "../../../../src/federation/registry/cross-checks.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { retireAll } from "../../../../src/federation/registry/partner.ts";
 import { thumbprintOf, withCardKeys } from "../../../../src/federation/registry/retired-identities.ts";
+import {
+  lostRetirement,
+  retirementsIn,
+} from "../../../../src/federation/registry/retired-identities-checks.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { editsForLighthouse } from "../../../support/edit-partner.ts";
 import { harbourWith, problemsOf, registryFiles } from "../../../support/sample-files.ts";

@@ -1,0 +1,59 @@
+// The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
+// Invariants: labels are planes and reasons, never a partner, a room or a user; a plane that is not managed
+// here has no series; one of which nothing is recorded has none, except that it is not in force.
+import { createServer } from "node:http";
+import { Gauge, Registry } from "prom-client";
+import { DrawbridgeError } from "../../domain/errors.ts";
+import { listening } from "../../runtime/http.ts";
+import { PLANE_NAMES } from "../plane-order.ts";
+import { readPlane } from "../state/plane-records.ts";
+import type { Federation } from "./context.ts";
+
+const PREFIX = "drawbridge_federation_";
+
+export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | "planes">): Registry {
+  const registry = new Registry();
+  const gauge = (name: string, help: string, labels: readonly string[] = [], collect = () => {}) =>
+    new Gauge({ name, help, labelNames: ["plane", ...labels], registers: [registry], collect });
+  // Registered first, because the others have their values when it has collected.
+  const reached = "1 where the last attempt at a plane brought it to its state";
+  const inForce = gauge(`${PREFIX}plane_in_force`, reached, [], () => {
+    for (const one of [inForce, outOfReach, drift, checked]) one.reset();
+    for (const plane of PLANE_NAMES) {
+      if (planes[plane].unmanaged) continue;
+      const { applied, driftCheck } = readPlane(state, plane);
+      inForce.set({ plane }, applied?.outcome === "in_force" ? 1 : 0);
+      for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });
+      if (driftCheck === null || driftCheck.differences === null) continue;
+      drift.set({ plane }, driftCheck.differences);
+      checked.set({ plane }, Date.parse(driftCheck.at) / 1_000);
+    }
+  });
+  const left = "What the last attempt at a plane could not bring to its state";
+  const outOfReach = gauge(`${PREFIX}out_of_reach`, left, ["reason"]);
+  const drift = gauge(`${PREFIX}drift_differences`, "Differences that the last drift check has found");
+  const checked = gauge(`${PREFIX}drift_checked_timestamp_seconds`, "When a drift check was last made");
+  return registry;
+}
+
+/** Serves `GET /metrics` until the process ends. @throws DrawbridgeError `program_failed` when it cannot listen */
+export async function serveMetrics(registry: Registry, address: Parameters<typeof listening>[1]) {
+  const server = createServer((request, response) => {
+    request.resume();
+    if (request.method !== "GET" || request.url !== "/metrics") {
+      response.writeHead(404).end();
+      return;
+    }
+    registry.metrics().then(
+      (text) => response.writeHead(200, { "content-type": registry.contentType }).end(text),
+      () => response.writeHead(500).end(),
+    );
+  });
+  await listening(server, address).catch((cause: unknown) => {
+    throw new DrawbridgeError("program_failed", `cannot listen on ${address.host}:${address.port}`, {
+      hint: "Free that port, or change `reconcile.observe` in federation.yaml.",
+      cause,
+    });
+  });
+  return server;
+}
