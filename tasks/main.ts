@@ -1,5 +1,6 @@
 // Runs one task: `node tasks/main.ts NAME args`. `./task` installs what it needs and then comes here.
-import { exitCodeOf, outputWritten, renderError, tolerateClosedOutput } from "../src/cli/lib/output.ts";
+import { exitCodeOf } from "../src/cli/lib/exit-codes.ts";
+import { outputWritten, renderError, tolerateClosedOutput } from "../src/cli/lib/output.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { TASKS } from "./table.ts";
 

@@ -3,7 +3,7 @@
 // Invariant: steps that are done already are found, so that an interrupted workflow continues.
 import { rmSync } from "node:fs";
 import * as z from "zod";
-import { ExitCode } from "../../src/cli/lib/output.ts";
+import { ExitCode } from "../../src/cli/lib/exit-codes.ts";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge.ts";
 import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/observe-stage.ts";

@@ -3,12 +3,14 @@ import { resolve } from "node:path";
 import { systemClock } from "../domain/clock.ts";
 import { agentParts, keepEvidence, publishedCardUrl } from "../federation/agents/commit-and-prove.ts";
 import { readOldCard, readPublicIdentity } from "../federation/agents/key-files.ts";
-import { addAgent, pinAgent, withdrawAgent } from "../federation/agents/pin.ts";
+import { addAgent, pinAgent } from "../federation/agents/pin.ts";
 import { rotateAgent } from "../federation/agents/rotate.ts";
+import { withdrawAgent } from "../federation/agents/withdraw.ts";
 import type { Federation } from "../federation/reconcile/context.ts";
 import { type DeploymentOptions, defineCommand, OPTION, required } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
 import { conditionText, openForCommand } from "./lib/federation.ts";
-import { ExitCode, print, renderTable, short } from "./lib/output.ts";
+import { print, renderTable, short } from "./lib/output.ts";
 
 type IdentityResult = Parameters<typeof keepEvidence>[1];
 

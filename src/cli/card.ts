@@ -24,7 +24,8 @@ import { quoted } from "../domain/printable.ts";
 import { readInput } from "../runtime/read-input.ts";
 import { createFile, PUBLIC } from "../runtime/write-file.ts";
 import { defineCommand, parser, required } from "./lib/command.ts";
-import { ExitCode, print, printData, printText, say } from "./lib/output.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { print, printData, printText, say } from "./lib/output.ts";
 
 /** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */
 function readCardFile(path: string): Uint8Array | undefined {

@@ -2,7 +2,8 @@
 import { examineBridge, type Finding } from "../bridge/doctor/doctor.ts";
 import { systemClock } from "../domain/clock.ts";
 import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
-import { ExitCode, print } from "./lib/output.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { print } from "./lib/output.ts";
 
 const MARKS: Readonly<Record<Finding["state"], string>> = { ok: "ok", not_known: "?", failing: "PROBLEM" };
 const WIDTH = 9;

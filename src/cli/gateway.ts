@@ -4,7 +4,7 @@ import { systemClock } from "../domain/clock.ts";
 import { serve } from "../gateway/serve.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
-import type { ExitCode } from "./lib/output.ts";
+import type { ExitCode } from "./lib/exit-codes.ts";
 
 export const command = defineCommand({
   options: [OPTION.gateway],

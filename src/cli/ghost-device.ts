@@ -4,7 +4,8 @@ import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
 import { type DeviceReport, reportDevices, resetDevice } from "../bridge/device-admin.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
-import { ExitCode, print, renderTable, say } from "./lib/output.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { print, renderTable, say } from "./lib/output.ts";
 
 const configOf = (file: string) => fromConfigFile(file, "bridge", loadBridgeConfig);
 

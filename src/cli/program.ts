@@ -3,7 +3,8 @@
 import { Command, Help, type Option } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import type { CamelCase, CommandModule } from "./lib/command.ts";
-import { EXIT_CODES_HELP, printError, printText } from "./lib/output.ts";
+import { EXIT_CODES_HELP } from "./lib/exit-codes.ts";
+import { printError, printText } from "./lib/output.ts";
 
 export interface CommandEntry {
   readonly path: readonly [string, ...string[]];
@@ -37,8 +38,6 @@ function group<Verb extends string = "">(
   return { words: path, summary, commands };
 }
 
-const waitingWork = () => import("./waiting-work.ts");
-
 export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
   "The bridge:": [
     group("bridge", "run the bridge of one organisation, or prepare it", () => import("./bridge.ts"), {
@@ -52,7 +51,7 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
     group(
       "delegation",
       "the questions that a bridge has taken, and what each waits for",
-      async () => (await waitingWork()).delegation,
+      () => import("./delegation.ts"),
       {
         list: "list open delegations",
         show: "show one delegation",
@@ -60,18 +59,13 @@ export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
         retry: "try a delegation now, with a new deadline",
       },
     ),
-    group(
-      "envelope",
-      "encrypted events that wait for their keys",
-      async () => (await waitingWork()).envelope,
-      {
-        list: "list those that wait",
-        show: "show one encrypted event",
-        cancel: "end the wait for a key",
-        retry: "look for a key now",
-      },
-    ),
-    group("room", "rooms with open questions", async () => (await waitingWork()).room, {
+    group("envelope", "encrypted events that wait for their keys", () => import("./envelope.ts"), {
+      list: "list those that wait",
+      show: "show one encrypted event",
+      cancel: "end the wait for a key",
+      retry: "look for a key now",
+    }),
+    group("room", "rooms with open questions", () => import("./room.ts"), {
       list: "list rooms with open questions",
       show: "show why a room waits, since when, behind what",
     }),

@@ -16,8 +16,9 @@ import { findPartner } from "../federation/registry/partner.ts";
 import { RoomsChoice } from "../federation/registry/readmission-record.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER, required } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
 import { conditionText, openForCommand, outsideOf, planText, stepTable } from "./lib/federation.ts";
-import { ExitCode, print, say, short } from "./lib/output.ts";
+import { print, say, short } from "./lib/output.ts";
 
 const ROOMS_OPTION = [
   "--rooms <choice>",

@@ -9,8 +9,9 @@ import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand, OPTION, type OptionValues } from "./lib/command.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
-import { ExitCode, print, renderTable, short } from "./lib/output.ts";
+import { print, renderTable, short } from "./lib/output.ts";
 
 const OPTIONS = [
   OPTION.federation,

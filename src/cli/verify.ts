@@ -6,10 +6,12 @@ import { counted } from "../domain/printable.ts";
 import { STAGE_NAMES } from "../records/format/stages.ts";
 import { loadTrust } from "../records/format/trust.ts";
 import { REASONS } from "../records/verify/reasons.ts";
-import { type RecordOutcome, type RecordReport, verifyRecord } from "../records/verify/verify-record.ts";
+import type { RecordOutcome, RecordReport } from "../records/verify/report.ts";
+import { verifyRecord } from "../records/verify/verify-record.ts";
 import { readInput } from "../runtime/read-input.ts";
 import { defineCommand, required } from "./lib/command.ts";
-import { ExitCode, print } from "./lib/output.ts";
+import { ExitCode } from "./lib/exit-codes.ts";
+import { print } from "./lib/output.ts";
 
 export const command = defineCommand({
   arguments: [["<record>", "the record file that both organisations signed"]],

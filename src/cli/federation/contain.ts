@@ -15,8 +15,9 @@ import { isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, planeWords, planText, workflowReporter } from "../lib/federation.ts";
-import { ExitCode, print, printJson, printText, say, short } from "../lib/output.ts";
+import { print, printJson, printText, say, short } from "../lib/output.ts";
 
 const HELP: Readonly<Record<Act, string>> = {
   contain: `

@@ -13,8 +13,9 @@ import { timestamp } from "../../federation/reconcile/context.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, planeWords, probePartner } from "../lib/federation.ts";
-import { ExitCode, print, renderJson, renderTable, renderTableIfAny, say, short } from "../lib/output.ts";
+import { print, renderJson, renderTable, renderTableIfAny, say, short } from "../lib/output.ts";
 
 export const statusCommand = defineCommand({
   options: [OPTION.federation, OPTION.json],

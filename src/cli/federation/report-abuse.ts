@@ -22,8 +22,9 @@ import type { Revision } from "../../federation/repository/repository.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand, OPTION, parser } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { ExitCode, printData, printText, reportError, say, short } from "../lib/output.ts";
+import { printData, printText, reportError, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain.ts";
 import { writePack } from "./observe.ts";
 

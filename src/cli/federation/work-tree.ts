@@ -15,7 +15,8 @@ import {
   writeRendered,
 } from "../../federation/work-tree/check.ts";
 import { defineCommand, startingOptions } from "../lib/command.ts";
-import { ExitCode, print, printText, renderTable, say } from "../lib/output.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import { print, printText, renderTable, say } from "../lib/output.ts";
 
 export const initCommand = defineCommand({
   options: [

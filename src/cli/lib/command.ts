@@ -7,7 +7,7 @@ import process from "node:process";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
-import type { ExitCode } from "./output.ts";
+import type { ExitCode } from "./exit-codes.ts";
 
 /** Gives a command of commander's its arguments, options, help and action. */
 export type CommandModule = (command: Command) => void;

@@ -1,12 +1,12 @@
-// How a command line is run to its end, its exit codes, and what it prints: data to standard output, as text for people or as
-// JSON for scripts; progress to standard error. Invariants: a failure's exit code says its class; all that the CLI prints is
-// printed here; no control character and no mark that reorders or hides text reaches a terminal, whatever an identifier
+// How a command line is run to its end, and what it prints: data to standard output, as text for people or as JSON for
+// scripts; progress to standard error. Invariants: all that the CLI prints is printed here; no control character and no mark that reorders or hides text reaches a terminal, whatever an identifier
 // holds, except in data that programs read by bytes.
 
 import process from "node:process";
 import { type Command, CommanderError } from "commander";
-import { DrawbridgeError, type ErrorCode } from "../../domain/errors.ts";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine, printableText } from "../../domain/printable.ts";
+import { ExitCode, exitCodeOf } from "./exit-codes.ts";
 
 /** Ends the process quietly when the reader of its output, such as `head`, has closed its end. */
 export function tolerateClosedOutput(): void {
@@ -104,50 +104,4 @@ export async function runWords(build: Build, words: readonly string[]): Promise<
     if (error instanceof CommanderError) return error.exitCode === 0 ? ExitCode.ok : ExitCode.usage;
     return reportError(error);
   }
-}
-
-export const ExitCode = {
-  ok: 0,
-  failed: 1,
-  usage: 2,
-  unavailable: 3,
-  refused: 4,
-  incomplete: 5,
-  unilateral: 6,
-  waiting: 7,
-} as const;
-export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
-
-export const EXIT_CODES_HELP = `
-Exit codes:
-  0  done, and the answer is yes
-  1  failed, or the answer is no
-  2  the command line, a configuration file or a secret is wrong; nothing was done
-  3  a server that is needed could not be reached, or refused
-  4  what the repository holds is refused; what was in force before stays in force
-  5  done as far as it goes; what is left is named
-  6  a record of a removal to which the partner has contributed nothing
-  7  all that can be done now is done; the other organisation has to act`;
-
-/** Of the codes that do not just mean that the command failed. */
-const EXIT_BY_ERROR: Readonly<Partial<Record<ErrorCode, ExitCode>>> = {
-  config_invalid: ExitCode.usage,
-  config_unreadable: ExitCode.usage,
-  secret_unavailable: ExitCode.usage,
-  repository_unusable: ExitCode.usage,
-  usage: ExitCode.usage,
-  database_unavailable: ExitCode.unavailable,
-  homeserver_refused: ExitCode.unavailable,
-  homeserver_unavailable: ExitCode.unavailable,
-  token_refused: ExitCode.unavailable,
-  agent_unavailable: ExitCode.unavailable,
-  gateway_refused: ExitCode.unavailable,
-  issuer_unavailable: ExitCode.unavailable,
-  device_unavailable: ExitCode.unavailable,
-  head_refused: ExitCode.refused,
-  guard_refused: ExitCode.refused,
-};
-
-export function exitCodeOf(error: unknown): ExitCode {
-  return (error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : undefined) ?? ExitCode.failed;
 }

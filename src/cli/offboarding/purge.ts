@@ -7,8 +7,9 @@ import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { defineCommand, OPTION } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { ExitCode, print, renderTableIfAny, say } from "../lib/output.ts";
+import { print, renderTableIfAny, say } from "../lib/output.ts";
 
 export const purgeCommand = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],

@@ -20,8 +20,9 @@ import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
 import { defineCommand, OPTION, type OptionValues, PARTNER, required } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { ExitCode, print, printJson, renderTable, say } from "../lib/output.ts";
+import { print, printJson, renderTable, say } from "../lib/output.ts";
 
 const RECORD_OPTION = required("--record <file>", "the private record, outside version control");
 

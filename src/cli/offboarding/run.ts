@@ -19,8 +19,9 @@ import { readInput } from "../../runtime/read-input.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { stateOf } from "../federation/contain.ts";
 import { type DeploymentOptions, defineCommand, OPTION, parser, required } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, outsideOf, planText, stepTable } from "../lib/federation.ts";
-import { ExitCode, print, say, short } from "../lib/output.ts";
+import { print, say, short } from "../lib/output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
 const RUN_OPTIONS = [OPTION.federation, RUN_ID, OPTION.json] as const;

@@ -1,33 +1,16 @@
-// An agent is added to our bridge with the key that its operator hands over; an entry pins a new identity, and the old one is
-// retired; or one agent is withdrawn between us and a partner. Invariants: what an address serves is verified before an agent
-// is added; a pin is replaced only by name; a retired key is never pinned; a pin that goes is retired, unless the agent is
-// merely removed; what was pinned, and the last card that a pin has verified, are remembered beyond a kill or a rotation.
+// An agent is added to our bridge with the key that its operator hands over, or an entry pins a new identity, and the old one
+// is retired. Invariants: what an address serves is verified before an agent is added; a pin is replaced only by name; a
+// retired key is never pinned; what was pinned, and the last card that a pin has verified, are remembered beyond a kill.
 
 import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { AgentsFile, CardIdentity } from "../../rendered-files/agents-file.ts";
-import { InvocationFile } from "../../rendered-files/gateway-files.ts";
+import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { type ChangeBase, type Proposal, proposeEdit } from "../change/commit-change.ts";
-import { CARD_AGENTS } from "../planes/card/render.ts";
-import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
-import { renderedFile } from "../planes/plane.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
-import { consumersOf, findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
+import { consumersOf } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
-import type { Seal } from "../workflow/observe-plane.ts";
-import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
-import {
-  type AgentParts,
-  commitIdentity,
-  isSignedByPin,
-  partsOf,
-  proveByBridge,
-  proveIdentity,
-  provePin,
-  verifyByPin,
-} from "./commit-and-prove.ts";
+import { type AgentParts, commitIdentity, isSignedByPin, provePin, verifyByPin } from "./commit-and-prove.ts";
 import {
   cardIdentityOf,
   consumedAgent,
@@ -180,107 +163,4 @@ export async function pinAgent(context: Federation, parts: AgentParts, options: 
     ...(isSigned && { last_card: Buffer.from(served.bytes).toString("base64") }),
   });
   return proved;
-}
-
-interface WithdrawOptions {
-  readonly partner?: string;
-  readonly agent: string;
-  /** The agent goes and nothing is said against its key, which may be pinned again. */
-  readonly keepsKey?: boolean;
-}
-
-/** `pinned`: its agent, which our bridge carries; `offered`: ours, which it may invoke. */
-function kindOf(registry: Registry, { partner, agent }: WithdrawOptions) {
-  const { consumes } = consumerOf(registry, partner);
-  if (Object.hasOwn(consumes, agent)) return "pinned";
-  if (partner === undefined || partner === registry.organisation.serverName) return "gone";
-  const invokes = findPartner(registry, partner).partner.gateway?.invokes ?? [];
-  return invokes.includes(agent) ? "offered" : "gone";
-}
-
-/** What is to be committed; undefined when it is gone already. @throws DrawbridgeError `usage` */
-async function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions) {
-  const { registry } = base;
-  const { agent } = options;
-  const kind = kindOf(registry, options);
-  if (kind === "gone") return undefined;
-  const consumer = consumerOf(registry, options.partner);
-  const message = (what: string) =>
-    `${what} ${consumer.serverName}\n\nOf one agent alone: planes 1 to 3 are untouched.\n`;
-  if (kind === "offered") {
-    const { file, partner } = findPartner(registry, consumer.serverName);
-    const kept = (partner.gateway?.invokes ?? []).filter((one) => one !== agent);
-    const edits = [{ path: ["gateway", "invokes"], value: kept }];
-    return proposeEdit(base, file, edits, message(`Let ${agent} be invoked no more by`));
-  }
-  const { cardIdentity } = consumedAgent(consumer, agent);
-  const isKept = cardIdentity === undefined || options.keepsKey === true;
-  const edits = [
-    { path: [...consumer.path, agent], value: undefined },
-    ...(isKept ? [] : retireEdits(base, consumer, agent, cardIdentity)),
-  ];
-  const act = options.keepsKey === true ? "Remove" : "Withdraw";
-  return proposeEdit(base, consumer.file, edits, message(`${act} ${agent} of`));
-}
-
-/** @throws DrawbridgeError `usage` when neither we nor the partner ever knew the agent; and what committing throws */
-export async function withdrawAgent(context: Federation, parts: AgentParts, options: WithdrawOptions) {
-  const { agent } = options;
-  const propose = (base: ChangeBase) => proposeWithdrawal(base, options);
-  const committed = await commitIdentity(context, { reason: "drawbridge: withdraw", propose });
-  const { registry } = committed.base;
-  const kind = kindOf(registry, options);
-  const consumer = consumerOf(registry, options.partner);
-  const { serverName } = consumer;
-  const pin = kind === "pinned" ? consumedAgent(consumer, agent).cardIdentity : undefined;
-  const isOurs = Object.hasOwn(registry.organisation.agents, agent);
-  const known = kind === "gone" && !isOurs ? await parts.decision?.(agent) : "ours";
-  if (known === "unreadable") {
-    const what = "the bridge's audit file cannot be read; nothing was changed";
-    throw new DrawbridgeError("config_unreadable", what, {
-      hint: `Let this user read the file of card.bridgeAuditFile: it says whether ${serverName} had such an agent here.`,
-    });
-  }
-  if (known === undefined) {
-    throw new DrawbridgeError("usage", `${serverName} has no agent ${JSON.stringify(agent)} here`, {
-      hint: "Name an agent that its file consumes or invokes; nothing was changed.",
-    });
-  }
-  const azp = partnerEntry(registry, serverName)?.partner.azp;
-  return proveIdentity(context, committed, {
-    act: options.keepsKey === true ? "remove" : "withdraw",
-    ...{ agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null },
-    procedure: isOurs && kind !== "pinned" ? WITHDRAW_OFFERED : WITHDRAW_PINNED,
-    parts: partsOf(parts),
-    observe: async (seal, plane, { desired }) => {
-      if (plane === "gateway") return [notInvoked(desired, agent, azp, seal)];
-      const shown = notCarried(desired, agent, seal);
-      // Of an agent that its file does not name, the bridge need not have decided anything.
-      const more = shown.verdict === "closed" ? { undecided: "not_in_agents_file" } : {};
-      return [shown, ...(await proveByBridge(parts, { agent, seal, wanted: "quarantined" }, more))];
-    },
-  });
-}
-
-/** What the gateway has in force, by its own digest, has the caller out of this agent. */
-function notInvoked(desired: DesiredState, agent: string, azp: string | undefined, seal: Seal) {
-  const { agents } = renderedFile(desiredPlane(desired, "gateway"), GATEWAY_INVOCATION, InvocationFile).value;
-  const clients = agents[agent]?.clients;
-  const isOut = azp === undefined || clients?.includes(azp) !== true;
-  const reason = clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted";
-  const { digest } = desired.planes.gateway;
-  return seal({
-    ...{ probe: "callers_of_agent", layer: "gateway", verdict: isOut ? "closed" : "open" },
-    ...{ reason, references: [digest] },
-  });
-}
-
-function notCarried(desired: DesiredState, agent: string, seal: Seal) {
-  const { agents } = renderedFile(desiredPlane(desired, "card"), CARD_AGENTS, AgentsFile).value;
-  const isOut = !Object.hasOwn(agents, agent);
-  const reason = isOut ? "not_in_agents_file" : "in_agents_file";
-  return seal({
-    ...{ probe: "agents_file", layer: "bridge", verdict: isOut ? "closed" : "open" },
-    ...{ reason, references: [desired.planes.card.digest] },
-  });
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { ExitCode } from "../../../src/cli/lib/output.ts";
+import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";
 import { arrivals, envelope, event, job, ledgerFixture, room } from "../../support/ledger.ts";
 import { temporaryFolder } from "../../support/temporary.ts";

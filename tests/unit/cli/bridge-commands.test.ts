@@ -5,7 +5,7 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
-import { ExitCode } from "../../../src/cli/lib/output.ts";
+import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 

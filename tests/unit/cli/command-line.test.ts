@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { ExitCode, exitCodeOf, renderError, renderTable } from "../../../src/cli/lib/output.ts";
+import { ExitCode, exitCodeOf } from "../../../src/cli/lib/exit-codes.ts";
+import { renderError, renderTable } from "../../../src/cli/lib/output.ts";
 import { buildProgram, COMMANDS, entryOf, PRODUCTS } from "../../../src/cli/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";

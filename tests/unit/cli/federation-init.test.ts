@@ -5,7 +5,7 @@ import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
-import { ExitCode } from "../../../src/cli/lib/output.ts";
+import { ExitCode } from "../../../src/cli/lib/exit-codes.ts";
 import { loadFederationConfig } from "../../../src/federation/config.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { ORGANISATION_FILE } from "../../../src/federation/registry/organisation.ts";

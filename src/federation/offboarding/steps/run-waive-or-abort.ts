@@ -12,7 +12,7 @@ import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry, planeState } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
-import { brokenByText } from "../private-record/check.ts";
+import { brokenByText } from "../private-record/content-rules.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
 import { changeRun, counterpartyIn, findRun, type Run } from "../run/run-file.ts";
 import { exportStatements, importStatements } from "./exchange.ts";

@@ -11,7 +11,7 @@ import {
   placeOfStatement,
   statementIn,
 } from "../../../records/sign/held-statements.ts";
-import { waiverText } from "../../../records/verify/verify-record.ts";
+import { waiverText } from "../../../records/verify/report.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep, type Step, type StepStatus } from "../../workflow/procedure.ts";

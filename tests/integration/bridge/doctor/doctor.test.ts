@@ -8,7 +8,7 @@ import { loadBridgeConfig } from "../../../../src/bridge/config.ts";
 import { examineBridge } from "../../../../src/bridge/doctor/doctor.ts";
 import { renderRegistration } from "../../../../src/bridge/setup/registration.ts";
 import { renderStartingFolder } from "../../../../src/bridge/setup/starting-folder.ts";
-import { ExitCode } from "../../../../src/cli/lib/output.ts";
+import { ExitCode } from "../../../../src/cli/lib/exit-codes.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import { readSecret } from "../../../../src/runtime/secrets.ts";
 import { agentsYaml } from "../../../support/agents.ts";

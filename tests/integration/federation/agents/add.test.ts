@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type AddOptions, addAgent, withdrawAgent } from "../../../../src/federation/agents/pin.ts";
+import { type AddOptions, addAgent } from "../../../../src/federation/agents/pin.ts";
+import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { AgentsFile, targetFingerprint } from "../../../../src/rendered-files/agents-file.ts";
 import { parseYaml } from "../../../../src/runtime/load-yaml.ts";

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import { withdrawAgent } from "../../../../src/federation/agents/pin.ts";
+import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { changedPaths } from "../../../support/control-repository.ts";
 import { fingerprintOf, identities, WEATHER } from "../../../support/readmission.ts";

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import type { DeviceReport } from "../../../../src/bridge/device-admin.ts";
-import { ExitCode } from "../../../../src/cli/lib/output.ts";
+import { ExitCode } from "../../../../src/cli/lib/exit-codes.ts";
 import {
   devicesOf,
   encryptedBridge,

@@ -1,0 +1,36 @@
+// drawbridge room: the rooms in which questions wait, and behind what.
+import { defineCommand, OPTION } from "./lib/command.ts";
+import { print } from "./lib/output.ts";
+import { delegationTable, envelopeTable, found, inJson, onLedger, roomTable } from "./lib/waiting-work.ts";
+
+export const listCommand = defineCommand({
+  options: [OPTION.bridge, OPTION.json],
+  help: `
+The room with the oldest open question comes first. HEAD: the delegation (a number) or the encrypted event whose turn
+it is. SINCE: when the oldest open question came.`,
+  async run(_, options) {
+    const rooms = await onLedger(options.config, (operations) => operations.rooms());
+    print(options, rooms.map(inJson), () => roomTable(rooms));
+  },
+});
+
+export const showCommand = defineCommand({
+  arguments: [["<room>", "the room ID"]],
+  options: [OPTION.bridge, OPTION.json],
+  help: `
+The columns are those of the lists of rooms, delegations and encrypted events.`,
+  async run([room], options) {
+    const [[first], delegations, envelopes] = await onLedger(options.config, (operations, now) =>
+      Promise.all([operations.rooms(room), operations.delegations(now, room), operations.envelopes(room)]),
+    );
+    const summary = found(first, "open work in that room", "drawbridge room list");
+    const json = {
+      ...inJson(summary),
+      delegations: delegations.map(inJson),
+      envelopes: envelopes.map(inJson),
+    };
+    print(options, json, () =>
+      [roomTable([summary]), delegationTable(delegations), envelopeTable(envelopes)].join("\n"),
+    );
+  },
+});
