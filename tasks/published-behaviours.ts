@@ -10,7 +10,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "INT-1":
     "Only the homeserver's token drives the bridge; no token is 401, a wrong one 403, and nothing is written.",
   "INT-2":
-    "Every (event, ghost) pair of a transaction, and the fact that its events were handled, are committed before 200.",
+    "Every (event, ghost) pair of a transaction, the fact that its events were handled, and the SHA-256 of its exact body are committed before 200.",
   "INT-3":
     "A repeated transaction writes nothing; the same ID with another body admits what is new. What an event asks is decided once, with the facts of that moment, also after a restart.",
   "INT-4": "What exceeds a room's or the global capacity ends in a terminal `denied` row.",

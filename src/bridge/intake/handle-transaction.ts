@@ -71,7 +71,11 @@ export interface HandledTransaction extends Admitted {
 export type TransactionHandler = (
   transactionId: string,
   events: readonly unknown[],
-  extras?: { readonly extensions?: UnknownObject; readonly recovered?: RoomOrder },
+  extras?: {
+    readonly extensions?: UnknownObject;
+    readonly bodySha256?: Buffer;
+    readonly recovered?: RoomOrder;
+  },
 ) => Promise<HandledTransaction>;
 
 /** How long keys may take to become durable. Later they are still at the homeserver. */
@@ -96,7 +100,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
     );
   };
 
-  return async (transactionId, rawEvents, { extensions = {}, recovered } = {}) => {
+  return async (transactionId, rawEvents, { extensions = {}, bodySha256, recovered } = {}) => {
     if (recovered === undefined) await options.ready?.();
     const mail = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
@@ -135,6 +139,7 @@ export function createTransactionHandler(options: IntakeOptions): TransactionHan
       ingress: recovered === undefined ? "transaction" : "recovered",
       order: recovered,
       receivedAt,
+      bodySha256,
       mail,
       events: [...read.events, ...read.malformed.filter(isNamed)],
       malformed: allMalformed,

@@ -77,13 +77,17 @@ async function takeBody(payload: Readable, { headers }: FastifyRequest, bytesMax
   throw Object.assign(new Error("the body is too large"), { statusCode: 413 });
 }
 
-function readBody(body: unknown): { events: readonly unknown[]; extensions: UnknownObject } {
+function readBody(body: unknown): {
+  events: readonly unknown[];
+  extensions: UnknownObject;
+  bodySha256: Buffer;
+} {
   if (!Buffer.isBuffer(body)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
   const parsed = isUtf8(body) ? parseUntrustedJson(body.toString("utf8")) : undefined;
   if (parsed === undefined) throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   const { events, ...extensions } = membersOf(parsed);
   if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
-  return { events, extensions };
+  return { events, extensions, bodySha256: sha256(body) };
 }
 
 function transactionIdOf(request: FastifyRequest): string {
@@ -130,8 +134,8 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
     const begun = clock.now();
     try {
-      const { events, extensions } = readBody(request.body);
-      const handled = await handle(transactionIdOf(request), events, { extensions });
+      const { events, ...extras } = readBody(request.body);
+      const handled = await handle(transactionIdOf(request), events, extras);
       observe.transaction(handled.replayed ? "replayed" : "committed");
       observe.recorded(handled);
       reply.code(200).send({});

@@ -213,6 +213,8 @@ export interface Admission {
   readonly transactionId: string;
   readonly ingress: Ingress;
   readonly receivedAt: number;
+  /** Of the transaction's exact body; what a catchup found has none. */
+  readonly bodySha256?: Buffer | undefined;
   readonly mail?: readonly DeviceMail[] | undefined;
   /** Of events that a catchup found. */
   readonly order?: RoomOrder | undefined;

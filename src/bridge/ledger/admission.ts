@@ -39,8 +39,8 @@ import { firstLaterPlaces, reorder } from "./room-order.ts";
 
 // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
 const HANDLE = statement<{ event: EventId }>("handle_events")`
-  INSERT INTO bridge_handled_events (matrix_event_id, handled_at)
-  SELECT event, $2 FROM unnest($1::text[]) AS u (event)
+  INSERT INTO bridge_handled_events (matrix_event_id, handled_at, body_sha256)
+  SELECT event, $2, $3 FROM unnest($1::text[]) AS u (event)
   WHERE NOT EXISTS (SELECT FROM bridge_delegations d WHERE d.matrix_event_id = event)
     AND NOT EXISTS (SELECT FROM bridge_encrypted_intake e WHERE e.matrix_event_id = event)
   ORDER BY event
@@ -149,7 +149,7 @@ async function admitOn(
   const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
   const [derivedAtOnce, inserted, forgottenBefore] = await Promise.all([
     isReadAtOnce ? readKnown(client, admission.about, receivedAt).then(derive) : undefined,
-    HANDLE.rows(client, [all, time]),
+    HANDLE.rows(client, [all, time, admission.bodySha256]),
     isReadAtOnce ? readForgotten(client) : undefined,
   ]);
   const fresh = new Set(inserted.map(({ event }) => event));

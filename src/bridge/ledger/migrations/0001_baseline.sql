@@ -26,7 +26,9 @@
 -- Every event that was handled, whatever was decided about it: it is decided once.
 CREATE TABLE bridge_handled_events (
   matrix_event_id text PRIMARY KEY,
-  handled_at timestamptz NOT NULL
+  handled_at timestamptz NOT NULL,
+  -- Of the exact body of the transaction that brought it; NULL: a catchup found it.
+  body_sha256 bytea CHECK (octet_length(body_sha256) = 32)
 );
 CREATE INDEX bridge_handled_events_age ON bridge_handled_events (handled_at);
 

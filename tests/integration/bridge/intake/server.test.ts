@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { sha256 } from "../../../../src/domain/digest.ts";
 import {
   HS_TOKEN,
   type IntakeFixture,
@@ -53,14 +54,16 @@ describe("intake server", () => {
     assert.deepEqual(await tables(fixture), nothing);
   });
 
-  it("delegations and handled events are durable when 200 is answered [INT-2]", async (t) => {
+  it("delegations, handled events and the digest of the exact body are durable when 200 is answered [INT-2]", async (t) => {
     const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
     const both = question(
       "q2",
       {},
       { "m.mentions": { user_ids: [ghost("docs"), ghost("other"), ghost("docs")] } },
     );
-    const response = await fixture.events("t1", question("q1"), both, question("q3", { room_id: "!s" }));
+    const events = [question("q1"), both, question("q3", { room_id: "!s" })];
+    const body = JSON.stringify({ events }, null, 1);
+    const response = await fixture.put("t1", body);
     assert.equal(response.status, 200);
     assert.deepEqual(await response.json(), {});
     assert.deepEqual(
@@ -80,11 +83,15 @@ describe("intake server", () => {
         { matrix_event_id: "$q3", ghost_mxid: ghost("docs"), room_seq: 1, room_ordinal: 0, room_siblings: 1 },
       ],
     );
-    const handled = await fixture.rows("SELECT matrix_event_id FROM bridge_handled_events ORDER BY 1");
-    assert.deepEqual(
-      handled,
-      ["$q1", "$q2", "$q3"].map((id) => ({ matrix_event_id: id })),
+    // The same ID with another body: each event keeps the digest of the body that brought it.
+    const second = JSON.stringify({ events: [...events, question("q4")] });
+    assert.equal((await fixture.put("t1", second)).status, 200);
+    const handled = await fixture.rows(
+      "SELECT matrix_event_id, body_sha256 FROM bridge_handled_events ORDER BY 1",
     );
+    const broughtBy = (text: string, ...ids: readonly string[]) =>
+      ids.map((id) => ({ matrix_event_id: id, body_sha256: sha256(text) }));
+    assert.deepEqual(handled, [...broughtBy(body, "$q1", "$q2", "$q3"), ...broughtBy(second, "$q4")]);
   });
 
   it("a repeated transaction writes no row [INT-3]", async (t) => {
