@@ -1,7 +1,7 @@
 // Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a stream,
 // are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid JSON, not
 // nested too deep, pass, so that the SDK prints and half-reads nothing, and makes no more bytes of an answer than it has;
-// the connection is dropped at the first fault.
+// the connection is dropped at the first fault; a stream has a bounded number of events, between which other work runs.
 import { membersOf } from "../../../domain/json.ts";
 import { isTooDeep, parseUntrustedJson } from "../../../domain/strict-json.ts";
 
@@ -12,6 +12,10 @@ type Bytes = ReadableStream<Uint8Array>;
 
 /** A stream may bring this many times the bound in all; an agent with more to say is polled instead. */
 const STREAM_TOTAL_FACTOR = 16;
+/** So many events in all, empty ones too: the smallest cost far more than their bytes. */
+const STREAM_EVENTS_MAX = 65_536;
+/** What is taken at once of a chunk: other work runs between two pieces that bring many events. */
+const PIECE_BYTES = 16 * 1024;
 
 class GuardError extends Error {
   readonly fault: BodyFault;
@@ -44,6 +48,8 @@ function guarded(
 ): Bytes {
   const reader = body.getReader();
   let isUnwanted = false;
+  let isBurst = false;
+  let rest: Uint8Array = new Uint8Array();
   const fail = (controller: ReadableStreamDefaultController<Uint8Array>, error: unknown) => {
     const fault = error instanceof GuardError ? error.fault : "broken";
     onFault(fault);
@@ -53,12 +59,16 @@ function guarded(
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
+        if (isBurst) await new Promise((resolve) => setImmediate(resolve));
         for (;;) {
-          const { done, value } = await reader.read();
+          const value = rest.length > 0 ? rest : (await reader.read()).value;
           // The consumer has canceled, so an end is no fault of the body.
           if (isUnwanted) return;
-          const passed = done ? flush() : transform(value);
+          const done = value === undefined;
+          const passed = done ? flush() : transform(value.subarray(0, PIECE_BYTES));
+          rest = value?.subarray(PIECE_BYTES) ?? rest;
           for (const chunk of passed) controller.enqueue(chunk);
+          isBurst = passed.length > 1;
           if (done) controller.close();
           if (done || passed.length > 0) return;
         }
@@ -106,6 +116,7 @@ export function boundedEvents(
   const decoder = new TextDecoder();
   const encoder = new TextEncoder();
   let total = 0;
+  let events = 0;
   // The line that has not ended yet, in the pieces it came in: joining them at each chunk would make a line that comes
   // byte by byte cost the square of its length.
   let begun: string[] = [];
@@ -145,6 +156,7 @@ export function boundedEvents(
     for (const piece of following) {
       const line = endLine();
       if (line !== "") lines.push(line);
+      else if (++events > STREAM_EVENTS_MAX) throw new GuardError("broken");
       else if (!isWhole()) throw new GuardError("garbage");
       else passed.push(...takeEvent());
       grow(piece);

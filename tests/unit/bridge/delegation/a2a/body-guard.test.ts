@@ -60,6 +60,22 @@ function countExaminedCharacters() {
 }
 
 describe("bounds on an agent's body", () => {
+  it("a stream of ever more empty events is given up, and other work runs while it is read [AGT-4]", async () => {
+    const chunks = Array.from({ length: 20 }, () => bytes("data:{}\n\n".repeat(7_000)));
+    let turns = 0;
+    let isOver = false;
+    const turn = () => {
+      turns += 1;
+      if (!isOver) setImmediate(turn);
+    };
+    turn();
+    const sound = () => true;
+    const { faults } = await outcome((on) => boundedEvents(streamOf(chunks).stream, 1_000_000, sound, on));
+    isOver = true;
+    assert.deepEqual(faults, ["broken"]);
+    assert.ok(turns > 30, `${turns} turns of the event loop`);
+  });
+
   it("a body passes whole up to its bound, and not one byte more", async () => {
     const chunks = [bytes("12345"), bytes("67890")];
     assert.deepEqual(await outcome((on) => boundedBody(streamOf(chunks).stream, 10, on)), {
