@@ -109,6 +109,8 @@ const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
   "drawbridge_federation_out_of_reach plane": PLANE_NAMES,
   "drawbridge_federation_out_of_reach reason": Object.keys(ROOM_REASONS),
   "drawbridge_federation_drift_checked_timestamp_seconds plane": PLANE_NAMES,
+  "drawbridge_federation_drift_differences plane": PLANE_NAMES,
+  "drawbridge_federation_plane_in_force plane": PLANE_NAMES,
 };
 
 describe("alarms", () => {
