@@ -187,3 +187,12 @@ def test_many_servers_and_slow_acls_leave_the_homeserver_its_turns_and_the_last_
     assert max(later - before for before, later in itertools.pairwise(turns)) < 0.02
     lookup.cache.entries[rooms[0]] = SimpleNamespace(server_matches_acl_event=lambda _host: False)
     assert now(EnforcedAcls(api).differing(rooms, servers))[0] == [rooms[0]]  # type: ignore[arg-type]
+
+    def differs(_host: str) -> bool:
+        nonlocal seconds
+        seconds += 1
+        return False
+
+    lookup.cache.entries.update(dict.fromkeys(rooms, SimpleNamespace(server_matches_acl_event=differs)))
+    found, compared = now(EnforcedAcls(api).differing(rooms, servers))  # type: ignore[arg-type]
+    assert (found, compared) == (rooms[:4], 4), "a room that differs takes its time too"

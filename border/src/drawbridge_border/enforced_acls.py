@@ -22,7 +22,8 @@ _NOT_CACHED = object()
 _UNNAMED_SERVER = "unnamed-server.invalid"
 # Each name is compared with all in the ACL, ten thousand at most.
 _COMPARISONS_MAX = 200_000
-# The homeserver does nothing else while names are compared, so it is given a turn this often.
+# The homeserver does nothing else while an ACL is compiled or a name compared. Between them it is given a
+# turn this often.
 _TURN_SECONDS = 0.01
 # What one request may compare. The rooms that are left are not called compared, and are asked about again.
 _REQUEST_SECONDS = 3.0
@@ -108,6 +109,7 @@ class EnforcedAcls:
         found: list[str] = []
         turns = _Turns(self._sleep)
         for compared, room_id in enumerate(room_ids):
+            await turns.give()
             if compared > 0 and turns.spent > _REQUEST_SECONDS:
                 return found, compared
             if self._cached(room_id, _NOT_CACHED, update_metrics=False) is _NOT_CACHED:
