@@ -1,7 +1,8 @@
 // Decides whether a target may be asked: whether the card that it serves now is signed by the pinned key.
 // Invariants: without a pin nothing is fetched; a verified decision is used for at most five minutes, and only for its pin; a
 // card that cannot be fetched is no decision, one that is refused or does not verify quarantines; a decision that a newer pin
-// has overtaken is neither recorded nor used; of an unverified card only name, version and digest are logged or recorded.
+// has overtaken is not used, and not recorded after the newer one; of an unverified card only name, version and digest are
+// logged or recorded.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";

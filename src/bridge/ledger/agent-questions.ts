@@ -1,7 +1,7 @@
 // Questions from agents, and the answers of the people who asked them.
 // Invariants: a question is stored with its transaction IDs before it is sent; its answer is recorded, sealed and once, in
 // the transaction that handles its event, and cleared when the agent has it or the delegation ends; a wait never ends over
-// an answer that was recorded or may be unread, and whoever answers later is told so.
+// an answer that was recorded or may have come unread before its end, and whoever answers later is told so.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid } from "../../domain/identifiers.ts";
 import type { NewAnswer, NewNotice, Posted, QuestionOption } from "./admission-types.ts";

@@ -47,8 +47,8 @@ repository below records/abuse, once however often it comes. The line that is pr
 With --apply a report that asks for containment is acted on first, also where the head is refused: the subject is
 contained, then the report is filed, then the pack is made below evidence/ beside the configuration, each whatever becomes of the one before. It must be in a
 DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\` and was sent to this organisation within
-the last week, and the reporter must be a partner that is neither contained nor removed, or this organisation itself. A
-report without a signature is filed and contains nobody; nor does one whose subject was restored after it was sent or filed.`,
+the last week, the reporter must be a partner that is neither contained nor removed, or this organisation itself, and
+the subject must not have been restored since it was sent or first filed. Otherwise nothing is done; file it without --apply.`,
   async run([file], { config, apply, sign }) {
     const bytes = readInput(file, "Check the path.");
     const settings = loadFederationConfig(config);

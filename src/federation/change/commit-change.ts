@@ -159,7 +159,8 @@ async function requireAccepted({ repository, signingKeyFile, signing }: Federati
 
 // What a change is built on. A containment must work although another partner's file is invalid, and must not take in a
 // commit by somebody who may not commit. Invariants: a good head is built on as it is; of one whose registry is invalid,
-// the broken files alone go back to the last good revision; of one that may not be accepted, nothing is kept.
+// the broken files alone go back to the last good revision; of one that may not be accepted, or that lacks the partner,
+// nothing is kept.
 
 /** How many commits are searched for a valid registry where no revision was ever accepted. */
 const HISTORY_MAX = 100;

@@ -1,7 +1,7 @@
 // Which steps close one room, in which order, and what cannot be done there. Changes nothing.
-// Invariants: the order is invite level, bans, ACL, read-only, because a member who was never banned goes on
-// receiving; nothing is planned that the acting user has no power for, or that holds already; an ACL that denies a
-// server whose users stay is never planned.
+// Invariants: the order is invite level, bans, ACL, read-only, because a member who was never banned goes on receiving,
+// and the ACL comes before the bans where more users could come meanwhile; nothing is planned that the acting user has no
+// power for, or that holds already; an ACL that denies a server whose users stay is never planned.
 import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import {
   aclNames,
