@@ -180,8 +180,14 @@ describe("federation commands", () => {
       subject: { server_name: "matrix.lighthouse.example:8448" },
       ...{ category: "spam", severity: "high", requested_action: "contain", evidence_refs: ["kid:b-1"] },
     };
-    const sign = async (reporter: string, key: string, to = "matrix.harbour.example", agoMs = 0) => {
-      const signed = { ...report, reporter: { server_name: reporter } } as AbuseReport;
+    const sign = async (
+      reporter: string,
+      key: string,
+      to = "matrix.harbour.example",
+      agoMs = 0,
+      category = report.category,
+    ) => {
+      const signed = { ...report, category, reporter: { server_name: reporter } } as AbuseReport;
       writeFileSync(file, await signReport(signed, to, Date.now() - agoMs, fileSigner(key)));
     };
     await sign("pilots.example", pilots.file);
@@ -233,10 +239,18 @@ describe("federation commands", () => {
     assert.equal((await apply()).code, 5);
     await drawbridge("federation", "restore", "lighthouse");
     const restored = await records("containment");
-    const replayed = await apply();
-    assert.equal(replayed.code, 1, replayed.stderr);
-    assert.match(replayed.stderr, /its subject was restored after it was sent or filed; nothing was done/);
-    assert.deepEqual(await records("containment"), restored);
+    const sentBefore = [
+      async () => undefined,
+      () => sign("pilots.example", pilots.file),
+      () => sign("pilots.example", pilots.file, undefined, 120_000, "malware"),
+    ];
+    for (const again of sentBefore) {
+      await again(); // As it was; filed before, and sent anew; sent before, and never filed.
+      const replayed = await apply();
+      assert.equal(replayed.code, 1, replayed.stderr);
+      assert.match(replayed.stderr, /its subject was restored after it was sent or filed; nothing was done/);
+      assert.deepEqual(await records("containment"), restored);
+    }
   });
 
   it("evidence --json names the pack, its streams and what is wrong with it [EVD-1]", async (t) => {
