@@ -1,7 +1,8 @@
 // The statements that two organisations sign about a removal (one about each stage at one of them, and the completion, bound
 // by digest to everything that shows it), and the files that hold them; published in docs/reference/schemas. Each is an
 // in-toto Statement, version 1: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. Invariants: a subject
-// has a SHA-256 and a name of its own; a statement and a file have one form, the canonical text (RFC 8785), and one digest.
+// has a SHA-256 and a name of its own; a statement and a file have one form, the canonical text (RFC 8785) with its lists in a
+// fixed order, and one digest.
 
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";

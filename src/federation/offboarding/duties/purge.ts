@@ -286,7 +286,7 @@ function rows(counts: Readonly<Record<string, number>>): string[] {
   return Object.entries(counts).map(([table, n]) => `${table}=${n}`);
 }
 
-/** What stays against the record's will, because nothing of the homeserver's can delete it. */
+/** What stays against the record's will, however little, because nothing of the homeserver's can delete it. */
 function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[] {
   const history = begun.rooms.filter(({ how, after: n }) => how === "history" && n > 0);
   const found = history.map(({ room, after: n }) => `${room}=${n}`).slice(0, 200);

@@ -3,7 +3,13 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { parse } from "yaml";
+import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { findPartner } from "../../../../src/federation/registry/partner.ts";
+import { stepEdits } from "../../../../src/federation/workflow/plan.ts";
+import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { setContained, setPlane } from "../../../support/edit-partner.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
 
 describe("setContained and setPlane", () => {
   it("setContained sets the flag in place, and leaves every other byte [CON-1]", () => {
@@ -117,5 +123,28 @@ describe("setContained and setPlane", () => {
         assert.ok(text.includes("azp: b # end"));
       }),
     );
+  });
+});
+
+describe("stepEdits", () => {
+  it("stepEdits retires a key that another entry pins once, however often it is repeated [OFF-2]", () => {
+    const [own, other] = ["registry/partners/lighthouse.yaml", "registry/partners/dredger.yaml"];
+    const files = registryFiles();
+    const edit = (file: string, edits: Parameters<typeof editYaml>[1]) => {
+      const text = editYaml(files.get(file) ?? assert.fail(), edits);
+      files.set(file, text);
+      return text;
+    };
+    const weather = parse(files.get(own) ?? "").card.consumes["lighthouse-weather"] as unknown;
+    edit(other, [{ path: ["card", "consumes", "weather"], value: weather }]);
+    for (const plane of PLANE_NAMES) edit(own, [{ path: ["planes", plane], value: "closed" }]);
+    const retire = () => {
+      const registry = loadRegistry(files);
+      const step = { plane: "transport", direction: "closed", edit: "retire" } as const;
+      return edit(own, stepEdits(step, registry, findPartner(registry, "lighthouse")));
+    };
+    const first = retire();
+    assert.deepEqual(parse(first).retired.cardKeys, [{ keyId: "lighthouse-card-3" }]);
+    assert.equal(retire(), first);
   });
 });
