@@ -186,13 +186,14 @@ export class Repository {
     for (const id of wanted) {
       const lineEnd = output.indexOf(0x0a, at);
       const [found, type, size] = output.toString("latin1", at, Math.max(lineEnd, at)).split(" ");
-      if (found !== id || type !== "blob") {
+      if (found !== id || size === undefined) {
         throw new DrawbridgeError("repository_unusable", `the repository lacks the object ${id}`, {
           hint: "Run git fsck in it, and restore what is missing from a clone.",
         });
       }
       const bytes = output.subarray(lineEnd + 1, lineEnd + 1 + Number(size));
-      const text = textOf(bytes);
+      // A tree may call a folder a file.
+      const text = type === "blob" ? textOf(bytes) : "\0no file";
       texts.set(id, text);
       this.#texts.set(id, text);
       at = lineEnd + 1 + Number(size) + 1;
@@ -293,45 +294,70 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
   const ids = hashed.split("\n");
   const blobs = new Map<string, string | null>([...changes].map(([path]) => [path, null]));
   for (const [index, { path }] of written.entries()) blobs.set(path, ids[index] ?? "");
-  return treeWith(repository, base, blobs);
+  return treeWith(repository, base === undefined ? [] : [base], blobs);
 }
 
 /**
- * A tree with files put in, or taken out (null). What is beside them is never entered: git refuses to read some trees into an
- * index, and others have no end, and nobody's commit may keep a partner from being contained. Names are bytes (latin1).
+ * A tree with files put in, or taken out (null). What is beside them is copied as it is and never entered: git refuses to read
+ * some trees into an index, or to write what it has listed of others, and some have no end; nobody's commit may keep a
+ * partner from being contained. Names are compared as they are read. @param trees all that one name stands for, as git lists it
  */
 async function treeWith(
   repository: Repository,
-  tree: string | undefined,
+  trees: readonly string[],
   files: ReadonlyMap<string, string | null>,
 ): Promise<string> {
-  const listed =
-    tree === undefined ? "" : await gitOk(["ls-tree", "-z", "--full-tree", tree], repository.call());
-  const entries = new Map<string, string>();
-  for (const line of listed.toString("latin1").split("\0").filter(Boolean)) {
-    const tab = line.indexOf("\t");
-    entries.set(line.slice(tab + 1), line.slice(0, tab));
+  let entries: TreeItem[] = [];
+  for (const tree of trees) {
+    const raw = (await gitOk(["cat-file", "tree", tree], repository.call())).toString("latin1");
+    const items = raw.matchAll(new RegExp(`(\\d+) ([^\\0]*)\\0([^]{${tree.length / 2}})`, "gy"));
+    for (const [, mode = "", bytes = "", id = ""] of items) {
+      entries.push({ mode, bytes, id, name: Buffer.from(bytes, "latin1").toString("utf8") });
+    }
   }
   const below = new Map<string, Map<string, string | null>>();
+  const put = (name: string, mode: string, id: string | null) => {
+    entries = entries.filter((entry) => entry.name !== name);
+    if (id === null) return;
+    const bytes = Buffer.from(name, "utf8").toString("latin1");
+    const item = { mode, name, bytes, id: Buffer.from(id, "hex").toString("latin1") };
+    const after = entries.findIndex((entry) => sortedAs(entry) > sortedAs(item));
+    entries.splice(after < 0 ? entries.length : after, 0, item);
+  };
   for (const [path, blob] of files) {
     const [name = "", ...rest] = path.split("/");
-    const key = Buffer.from(name, "utf8").toString("latin1");
-    if (rest.length > 0) below.set(key, (below.get(key) ?? new Map()).set(rest.join("/"), blob));
-    else if (blob === null) entries.delete(key);
-    else entries.set(key, `100644 blob ${blob}`);
+    // A tree may also have a whole path for a name.
+    put(path, "100644", rest.length === 0 ? blob : null);
+    if (rest.length === 0) continue;
+    below.set(name, (below.get(name) ?? new Map()).set(rest.join("/"), blob));
   }
-  const inside = async ([name, inner]: readonly [string, ReadonlyMap<string, string | null>]) => {
-    const [mode, , id] = entries.get(name)?.split(" ") ?? [];
-    const isFolder = mode === "040000";
+  for (const [name, inner] of below) {
+    const folders = entries.filter((entry) => entry.name === name && isFolder(entry));
     // A file in the place of the folder has none of what is to be taken out.
-    if (!isFolder && [...inner.values()].every((blob) => blob === null)) return;
-    const made = await treeWith(repository, isFolder ? id : undefined, inner);
-    if (made === emptyTree(made)) entries.delete(name);
-    else entries.set(name, `040000 tree ${made}`);
-  };
-  await Promise.all([...below].map(inside));
-  const input = Buffer.from([...entries].map(([name, entry]) => `${entry}\t${name}\0`).join(""), "latin1");
-  return gitLine(["mktree", "-z", "--missing"], repository.call({ input }));
+    if (folders.length === 0 && [...inner.values()].every((blob) => blob === null)) continue;
+    const ids = folders.map(({ id }) => Buffer.from(id, "latin1").toString("hex"));
+    const made = await treeWith(repository, ids, inner);
+    put(name, "40000", made === emptyTree(made) ? null : made);
+  }
+  const raw = entries.map(({ mode, bytes, id }) => `${mode} ${bytes}\0${id}`).join("");
+  const input = Buffer.from(raw, "latin1");
+  return gitLine(["hash-object", "-t", "tree", "-w", "--literally", "--stdin"], repository.call({ input }));
+}
+
+/** `bytes`, its name, and `id` are bytes (latin1). */
+interface TreeItem {
+  readonly mode: string;
+  readonly name: string;
+  readonly bytes: string;
+  readonly id: string;
+}
+
+function isFolder({ mode }: TreeItem): boolean {
+  return /^0?40000$/.test(mode);
+}
+
+function sortedAs(item: TreeItem): string {
+  return isFolder(item) ? `${item.bytes}/` : item.bytes;
 }
 
 /** Of the format of another ID; git keeps no folder without files. */

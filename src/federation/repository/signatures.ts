@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
-import { gitLine, gitOk } from "./git.ts";
+import { gitLine } from "./git.ts";
 import { isDatedInFuture, parseRevision, type Repository, type Revision } from "./repository.ts";
 
 export interface SigningPolicy {
@@ -60,29 +60,25 @@ export async function unsignedAmong(
     const batch = unknown.slice(from, from + COMMITS_PER_CALL);
     const input = `${batch.join("\n")}\n`;
     const printed = await gitLine(
-      ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%H %G?", "--stdin"],
+      ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%ct %H %G?", "--stdin"],
       repository.call({ input, settings: [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`] }),
     );
-    const raw = await gitOk(
-      ["rev-list", "--no-walk=unsorted", "--header", "--stdin"],
+    const dated = await gitLine(
+      ["rev-list", "--no-walk=unsorted", "--timestamp", "--stdin"],
       repository.call({ input }),
     );
-    const dated = new Set(raw.toString("latin1").split("\0").flatMap(datedOnce));
-    // `G` alone says: good, and by a key that the list has for git at the commit's date.
-    const good = new Set(printed.split("\n").filter((line) => line.endsWith(" G")));
+    // `G` alone says: good, and by a key that the list has for git at the commit's date. Of several dates (also one that comes of
+    // the encoding that a commit names) git judges a key by the first, and prints the last as the commit's.
+    const judged = new Set(printed.split("\n"));
+    const good = new Set(
+      dated.split("\n").flatMap((line) => (judged.has(`${line} G`) ? line.split(" ").slice(1) : [])),
+    );
     for (const revision of batch) {
-      if (good.has(`${revision} G`) && dated.has(revision)) verified.set(`${signers} ${revision}`, true);
+      if (good.has(revision)) verified.set(`${signers} ${revision}`, true);
       else unsigned.push(revision);
     }
   }
   return unsigned;
-}
-
-/** The ID of a raw commit with one date: of several, git judges a key by the first, and prints the last as the commit's. */
-function datedOnce(commit: string): readonly string[] {
-  const [id = "", ...lines] = commit.split("\n");
-  const headers = lines.slice(0, lines.indexOf(""));
-  return headers.filter((line) => line.startsWith("committer ")).length === 1 ? [id] : [];
 }
 
 interface Commit {

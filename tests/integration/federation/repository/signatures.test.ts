@@ -119,18 +119,23 @@ describe("signatures of commits", () => {
     const [at, who] = [AT / 1_000, `${AUTHOR.name} <${AUTHOR.email}>`];
     const tree = operatorGit(repository.path, "rev-parse", `${root}^{tree}`);
     const committed = (seconds: number) => `committer ${who} ${seconds} +0000\n`;
-    const dates = committed(at - 2 * 86_400) + committed(at);
-    const headers = `tree ${tree}\nparent ${root}\nauthor ${who} ${at} +0000\n${dates}`;
-    const sign = ["-q", "-Y", "sign", "-n", "git", "-f", mine.file];
-    const signature = execFileSync("ssh-keygen", sign, { input: `${headers}\nTwice\n` })
-      .toString()
-      .trim();
-    const input = `${headers}gpgsig ${signature.replaceAll("\n", "\n ")}\n\nTwice\n`;
-    const write = ["hash-object", "-t", "commit", "-w", "--literally", "--stdin"];
-    const twice = execFileSync("git", write, { cwd: repository.path, input }).toString().trim() as Revision;
-    assert.equal(operatorGit(repository.path, "log", "-1", "--format=%ct", twice), String(at));
-    assert.deepEqual(await found(twice, expired), [twice]);
-    assert.deepEqual(await found(twice), [twice], "by any key");
+    const [old, now] = [committed(at - 2 * 86_400), committed(at)];
+    // In this encoding a percent sign ends a line: git shows the second date when it has decoded the commit.
+    const decoded = execFileSync("iconv", ["-f", "UTF-8", "-t", "IBM037"], { input: now.trimEnd() });
+    const encoded = `${old}encoding IBM037\nx %${decoded.toString("latin1")}%%\n`;
+    for (const dates of [`${old}${now}`, encoded]) {
+      const headers = `tree ${tree}\nparent ${root}\nauthor ${who} ${at} +0000\n${dates}`;
+      const sign = ["-q", "-Y", "sign", "-n", "git", "-f", mine.file];
+      const payload = Buffer.from(`${headers}\nTwice\n`, "latin1");
+      const signature = execFileSync("ssh-keygen", sign, { input: payload }).toString().trim();
+      const signed = `${headers}gpgsig ${signature.replaceAll("\n", "\n ")}\n\nTwice\n`;
+      const write = ["hash-object", "-t", "commit", "-w", "--literally", "--stdin"];
+      const input = Buffer.from(signed, "latin1");
+      const twice = execFileSync("git", write, { cwd: repository.path, input }).toString().trim() as Revision;
+      assert.equal(operatorGit(repository.path, "log", "-1", "--format=%ct", twice), String(at));
+      assert.deepEqual(await found(twice, expired), [twice]);
+      assert.deepEqual(await found(twice), [twice], "by any key");
+    }
   });
 
   it("an expired key is not used again by a merge that sets a younger accepted commit aside [GIT-1]", async (t) => {
