@@ -356,6 +356,30 @@ describe("reconcile pass", () => {
     await service;
   });
 
+  it("the service looks for drift although the clock was set back since it last did [GIT-1]", async (t) => {
+    const { federation, clock, target } = await control(t);
+    const stop = new AbortController();
+    const service = follow(federation, {
+      intervalMs: 1_000,
+      driftIntervalMs: 30_000,
+      stop: stop.signal,
+      onReady: () => void clock.advance(-86_400_000),
+      onError: (error) => assert.fail(String(error)),
+    });
+    for (let tries = 0; clock.wakeTimes.length === 0; tries++) {
+      assert.ok(tries < 2_000, "the first round does not end");
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    writeFileSync(target("border/policy.json"), "by hand");
+    for (let tries = 0; recentDrift(federation.state, 9).length === 0; tries++) {
+      assert.ok(tries < 500, "no drift is found");
+      if (clock.wakeTimes.length > 0) await clock.advance(1_000);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    stop.abort();
+    await service;
+  });
+
   it("a superseded revision is never reported in force [GIT-1]", async (t) => {
     const { pass, close, federation, repository } = await control(t);
     const { desired } = await pass();
