@@ -1,8 +1,9 @@
 // The appservice's HTTP side (Matrix application service API): transactions, user queries, ping. Invariants: nothing is read
 // of a body before its token was checked; a transaction is answered 200 only after its commit, and otherwise only because of
-// bad credentials, a malformed body, or a database that cannot commit; no answer and no log line carries an event's content.
+// bad credentials, a body that is malformed or too large, or a database that cannot commit; no answer and no log line
+// carries an event's content.
 import { isUtf8 } from "node:buffer";
-import { timingSafeEqual } from "node:crypto";
+import { createHash, timingSafeEqual } from "node:crypto";
 import type { Readable } from "node:stream";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { Logger } from "pino";
@@ -10,7 +11,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import { errorName } from "../../domain/errors.ts";
 import { type GhostMxid, parseUserId } from "../../domain/identifiers.ts";
-import { membersOf, type UnknownObject } from "../../domain/json.ts";
+import { membersOf } from "../../domain/json.ts";
 import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import { readPruned } from "../matrix/read-pruned-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
@@ -62,32 +63,48 @@ function authenticator(hsToken: string): (request: FastifyRequest) => void {
   };
 }
 
+/** `bodySha256`: of the exact body, also where parts of it were left out. */
+interface TakenBody {
+  readonly bytes: Buffer;
+  readonly bodySha256: Buffer;
+}
+
 /**
  * The body, of one above the bound without those parts of events that are longer than an event: what another server writes
  * into an invitation has no limit, and a transaction that is refused for it would be repeated for ever.
  */
-async function takeBody(payload: Readable, { headers }: FastifyRequest, bytesMax: number): Promise<Buffer> {
-  if (Number(headers["content-length"]) <= bytesMax) return Buffer.concat(await payload.toArray());
-  // A request that is destroyed cannot be answered.
-  const chunks = payload.iterator({ destroyOnReturn: false });
-  const body = Object.assign(chunks, { destroy: () => payload.resume() });
+async function takeBody(
+  payload: Readable,
+  { headers }: FastifyRequest,
+  bytesMax: number,
+): Promise<TakenBody> {
+  if (Number(headers["content-length"]) <= bytesMax) {
+    const bytes = Buffer.concat(await payload.toArray());
+    return { bytes, bodySha256: sha256(bytes) };
+  }
+  const hash = createHash("sha256");
+  async function* chunks() {
+    // A request that is destroyed cannot be answered.
+    for await (const chunk of payload.iterator({ destroyOnReturn: false })) {
+      hash.update(chunk);
+      yield chunk;
+    }
+  }
+  const body = Object.assign(chunks(), { destroy: () => payload.resume() });
   const bounds = { elementBytesMax: EVENT_BYTES_MAX, bytesMax, readBytesMax: Number.POSITIVE_INFINITY };
   const text = await readPruned(body, { what: "element_members", ...bounds });
-  if (text !== undefined) return Buffer.from(text);
+  if (text !== undefined) return { bytes: Buffer.from(text), bodySha256: hash.digest() };
   throw Object.assign(new Error("the body is too large"), { statusCode: 413 });
 }
 
-function readBody(body: unknown): {
-  events: readonly unknown[];
-  extensions: UnknownObject;
-  bodySha256: Buffer;
-} {
-  if (!Buffer.isBuffer(body)) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
-  const parsed = isUtf8(body) ? parseUntrustedJson(body.toString("utf8")) : undefined;
+function readBody(body: TakenBody | null | undefined) {
+  if (body == null) throw new MatrixError(400, "M_NOT_JSON", "the body is empty");
+  const { bytes, bodySha256 } = body;
+  const parsed = isUtf8(bytes) ? parseUntrustedJson(bytes.toString("utf8")) : undefined;
   if (parsed === undefined) throw new MatrixError(400, "M_NOT_JSON", "the body is not JSON in UTF-8");
   const { events, ...extensions } = membersOf(parsed);
   if (!Array.isArray(events)) throw new MatrixError(400, "M_BAD_JSON", "the body has no list of events");
-  return { events, extensions, bodySha256: sha256(body) };
+  return { events: events as readonly unknown[], extensions, bodySha256 };
 }
 
 function transactionIdOf(request: FastifyRequest): string {
@@ -134,7 +151,7 @@ export function createIntakeServer(options: IntakeServerOptions): FastifyInstanc
   const transaction = async (request: FastifyRequest, reply: FastifyReply) => {
     const begun = clock.now();
     try {
-      const { events, ...extras } = readBody(request.body);
+      const { events, ...extras } = readBody(request.body as TakenBody | null | undefined);
       const handled = await handle(transactionIdOf(request), events, extras);
       observe.transaction(handled.replayed ? "replayed" : "committed");
       observe.recorded(handled);

@@ -268,6 +268,8 @@ describe("intake server", () => {
     assert.deepEqual(await jobs(fixture), ["$q1", "$q2"]);
     const invited = await fixture.rows("SELECT inviter FROM bridge_ghost_rooms WHERE room_id = '!i'");
     assert.deepEqual(invited, [{ inviter: "@eve:e.test" }]);
+    const digests = await fixture.rows("SELECT DISTINCT body_sha256 FROM bridge_handled_events");
+    assert.deepEqual(digests, [{ body_sha256: sha256(body) }], "of the body as it came");
 
     // Nothing of an event is left out, whatever comes with it: such a transaction comes again without these messages.
     const content = { ciphertext: "x".repeat(60_000) };
