@@ -1,7 +1,7 @@
 // Matrix and Drawbridge identifiers as branded types, each beside its parser (Matrix specification, appendices,
 // "Identifier grammar"). Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
 import * as z from "zod";
-import { sha256Tagged } from "./digest.ts";
+import { sha256, sha256Tagged } from "./digest.ts";
 
 declare const brand: unique symbol;
 type Branded<Name extends string> = string & { readonly [brand]: Name };
@@ -64,9 +64,14 @@ export function parseUserId(value: unknown): UserId | undefined {
   return parseServerName(value.slice(colon + 1)) === undefined ? undefined : (value as UserId);
 }
 
-/** A member of a room. Homeservers allow more names than the grammar does, and such a member must not be overlooked. */
+/**
+ * A member of a room. Homeservers have some with names that the grammar does not allow, and none may be overlooked: such a
+ * name is replaced by its digest, behind a space, so that it is no other member's.
+ */
 export function parseMember(value: unknown): UserId | undefined {
-  return parseUserId(value) ?? (typeof value === "string" ? parseUserId(visibleId(value)) : undefined);
+  if (typeof value !== "string") return undefined;
+  const server = parseServerName(serverOf(value as UserId)) ?? "invalid";
+  return parseUserId(value) ?? (`@ ${sha256(value).toString("hex")}:${server}` as UserId);
 }
 
 export function parseAgentId(value: unknown): AgentId | undefined {

@@ -162,12 +162,19 @@ describe("which events ask a ghost", () => {
     await fixture.events("t3", member("@bob:a.test", "join", direct));
     await fixture.events("t4", plain("dm2", direct));
     assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned"]);
-    // So does one whose name no user may have, as long as it is there.
+    // So does one whose name no user may have, as long as it is there, whoever else of a similar name comes and goes.
     await fixture.events("t5", member("@bob:a.test", "leave", direct));
-    const eve = (membership: string) => member("@eve b:evil.test", membership, direct);
-    await fixture.events("t6", eve("join"));
-    await fixture.events("t7", plain("dm3", direct));
-    await fixture.events("t8", eve("leave"));
+    const names = ["@eve b", `@${" ".repeat(200)}`, "@", "@eve\0"].map((name) => `${name}:evil.test`);
+    for (const [index, name] of [...names, "@eve:evil_server", "@eve"].entries()) {
+      const other = "@eve%20b:evil.test";
+      const changes = [
+        member(name, "join", direct),
+        ...["join", "leave"].map((how) => member(other, how, direct)),
+      ];
+      await fixture.events(`t6-${index}`, ...changes);
+      await fixture.events(`t7-${index}`, plain(`dm3-${index}`, direct));
+      await fixture.events(`t8-${index}`, member(name, "leave", direct));
+    }
     await fixture.events("t9", plain("dm4", direct));
     assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned", "$dm4"]);
   });
