@@ -2,8 +2,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DeviceId } from "@matrix-org/matrix-sdk-crypto-wasm";
+import { loadStore } from "../../../../src/bridge/crypto/machines.ts";
+import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
-import { GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
+import { GhostSide, KeyServer, machinesScene, Person, storeKey } from "../../../support/crypto-world.ts";
 
 const GHOST = "@agent_docs:a.test";
 const ALICE = "@alice:a.test";
@@ -19,6 +22,27 @@ describe("bounded stores of ghosts", () => {
     await ghost.machines.track(ghost.ghost, [ALICE as UserId]);
     const [query] = await ghost.machines.outgoing(ghost.ghost);
     assert.deepEqual(Object.keys(JSON.parse(query?.body ?? "{}").device_keys), [ALICE]);
+  });
+
+  it("users count as forgotten when the database does not say whether they were [ENC-10]", async (t) => {
+    const scene = await machinesScene(t);
+    const ghost = new GhostSide(new KeyServer(), scene.start().machines, GHOST);
+    await ghost.create();
+    const pool = scene.database.pool;
+    const query = async (sent: { name: string }) => {
+      const answer = await pool.query(sent as never);
+      if (sent.name === "crypto_store_forget_tracked") throw new Error("Connection terminated unexpectedly");
+      return answer;
+    };
+    const storeKeys = ContentKeys.parse(storeKey(1));
+    const on = {
+      pool: { query } as unknown as typeof pool,
+      storeKeys,
+      clock: systemClock,
+      random: systemRandom,
+    };
+    const claim = await loadStore(on, ghost.ghost, ghost.device);
+    assert.equal("hasForgotten" in claim && claim.hasForgotten, true);
   });
 
   it("what a device offers of rooms' histories is deleted by age, as room keys are [ENC-10]", async (t) => {
