@@ -32,6 +32,7 @@ import {
   readmissionRecordsIn,
 } from "../registry/readmission-record.ts";
 import { KeyIdentifier } from "../registry/retired-identities.ts";
+import { retiredIn } from "../registry/retired-identities-checks.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { type PlaneStep, READMISSION } from "../workflow/procedure.ts";
@@ -187,12 +188,13 @@ async function commitOpening(context: Federation, { partner: named, approval, id
       }
       refuseWhileRemoving(context.state, entry);
       const { cardKeys, clients, serverKeys } = retireAll(entry.partner);
+      const keyIds = retiredIn(base.registry, entry.file, cardKeys).map(({ keyId }) => keyId);
       record = {
         ...{ schema: "svc.federation.readmission.v1", act: "opened", readmission: id },
         ...{ server_name: serverName, azp: identities.azp, approval },
         ...{ new_identities: newIdentitiesDigest(identities), git_revision: base.head, timestamp: at },
         ...{ rooms: null, rooms_replaced: 0, planes: [] },
-        retired: { card_keys: cardKeys.map(({ keyId }) => keyId), clients, server_keys: serverKeys },
+        retired: { card_keys: keyIds, clients, server_keys: serverKeys },
       };
       const records = new Map([[readmissionRecordPath(record), jsonText(record)]]);
       const message = `Open the re-admission of ${serverName}\n\nEverything pinned before is retired; no plane is opened.\n\nReadmission: ${id}\n`;
@@ -247,7 +249,10 @@ function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: N
       throw refuse("retired_key", `${id} was this partner's server key before its removal`);
   }
   const edits: YamlEdit[] = [
-    { path: ["retired"], value: plain(retired) },
+    {
+      path: ["retired"],
+      value: plain({ ...retired, cardKeys: retiredIn(registry, entry.file, retired.cardKeys) }),
+    },
     { path: ["azp"], value: identities.azp },
   ];
   if (partner.contained) edits.push({ path: ["contained"], value: false });

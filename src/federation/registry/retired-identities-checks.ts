@@ -49,9 +49,14 @@ export function clientsIn(registry: Registry): (Place & { readonly clientId: str
   ];
 }
 
-export function thumbprintsElsewhere(registry: Registry, file: string): Set<string> {
+/** Card keys as the entry in `file` retires them, each once: one that another entry pins too is retired by its ID alone. */
+export function retiredIn(registry: Registry, file: string, cardKeys: Retired["cardKeys"]) {
   const others = cardKeysIn(registry).filter((one) => one.file !== file);
-  return new Set(others.map(({ identity }) => thumbprintOf(identity.jwk)));
+  const elsewhere = new Set(others.map(({ identity }) => thumbprintOf(identity.jwk)));
+  const kept = cardKeys.map(({ keyId, thumbprint }) =>
+    thumbprint === undefined || elsewhere.has(thumbprint) ? { keyId } : { keyId, thumbprint },
+  );
+  return withCardKeys([], kept);
 }
 
 export function checkRetired(registry: Registry): CrossProblem[] {

@@ -25,8 +25,7 @@ import {
   type Registry,
   retireAll,
 } from "../registry/partner.ts";
-import { withCardKeys } from "../registry/retired-identities.ts";
-import { thumbprintsElsewhere } from "../registry/retired-identities-checks.ts";
+import { retiredIn } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
 
@@ -106,15 +105,11 @@ export function stepEdits(
   const earlier = partnerEntry(before, partner.serverName)?.partner ?? partner;
   const known = retireAll({ ...earlier, retired: partner.retired });
   const { cardKeys: pinned, clients: own, serverKeys } = retireAll({ ...partner, retired: known });
-  const elsewhere = thumbprintsElsewhere(registry, file);
-  // What was retired by its ID alone is found so again, and stands there once.
-  const cardKeys = pinned.map(({ keyId, thumbprint }) =>
-    thumbprint === undefined || elsewhere.has(thumbprint) ? { keyId } : { keyId, thumbprint },
-  );
+  const cardKeys = retiredIn(registry, file, pinned);
   const applied = [before, registry].flatMap((one) => applicantsOf(one, partner));
   const applicants = applied.map(({ clientId }) => clientId);
   const clients = [...new Set([...own, ...applicants])];
-  return [moved, { path: ["retired"], value: { cardKeys: withCardKeys([], cardKeys), clients, serverKeys } }];
+  return [moved, { path: ["retired"], value: { cardKeys, clients, serverKeys } }];
 }
 
 interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "about" | "examine"> {

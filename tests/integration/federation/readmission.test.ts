@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { describe, it } from "node:test";
+import { parse } from "yaml";
 import { performAct } from "../../../src/federation/containment/contain-or-restore.ts";
 import { changeRun } from "../../../src/federation/offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
@@ -10,6 +11,7 @@ import { nextStep, planReadmission } from "../../../src/federation/readmission/n
 import { NewIdentities, openReadmission } from "../../../src/federation/readmission/readmission.ts";
 import type { WorkflowContext } from "../../../src/federation/readmission/rooms.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
+import { editYaml } from "../../../src/runtime/edit-yaml.ts";
 import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {
   APPROVAL,
@@ -105,6 +107,19 @@ describe("re-admission workflow", () => {
       PLANE_NAMES.every((plane) => partner.planes[plane] === "closed"),
       "opening opens no plane",
     );
+  });
+
+  it("openReadmission retires a key that another entry pins too by its ID alone [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const files = await repository.read(await repository.requireHead(), ["registry"]);
+    const { consumes } = parse(files.get(LIGHTHOUSE) ?? "").card;
+    const edit = { path: ["card", "consumes", "weather"], value: consumes["lighthouse-weather"] };
+    const other = "registry/partners/dredger.yaml";
+    await commitRegistry(repository, new Map([[other, editYaml(files.get(other) ?? "", [edit])]]));
+    await openReadmission(context, OPEN);
+    const [opened] = await records(repository);
+    assert.deepEqual((await entryOf(repository)).retired.cardKeys, [{ keyId: "lighthouse-card-3" }]);
+    assert.deepEqual(opened?.retired.card_keys, ["lighthouse-card-3"]);
   });
 
   it("openReadmission refuses a new client that names the secret of the old one [RDM-1]", async (t) => {
