@@ -30,8 +30,8 @@ export function isTooLong(acl: ServerAcl): boolean {
 }
 
 /**
- * The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already, as far as an
- * event holds it. @param spared servers that it does not deny
+ * The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already; where an event
+ * does not hold that, those of `allow` that it denies, which is the same. @param spared servers that it does not deny
  */
 export function serverAcl(
   allow: readonly string[],
@@ -41,7 +41,8 @@ export function serverAcl(
   const hosts = spared.map(serverHost);
   const deny = aclNames(found).deny.filter((name) => !hosts.some(matcherOf([name])));
   const acl = { allow: [...allow], deny, allow_ip_literals: false };
-  return isTooLong(acl) ? { ...acl, deny: [] } : acl;
+  const isDenied = matcherOf(deny);
+  return isTooLong(acl) ? { ...acl, deny: allow.filter((name) => isDenied(serverHost(name))) } : acl;
 }
 
 /** The ACL that stands in a room with more servers denied, and with our own name so that it can be sent. */

@@ -125,6 +125,19 @@ describe("room ACLs", () => {
     );
   });
 
+  it("what moderators deny stays denied where others have filled the list [PLN-2]", () => {
+    const servers = [OWN, "org-c.test", "Org-D.test:8448", "org-e.test"];
+    const filled = Array.from({ length: 4_000 }, (_, number) => `server-${number}.test`);
+    const deny = [...filled, "ORG-D.*", "org-c*"];
+    const acl = serverAcl(aclAllow(servers), { allow: ["*"], deny }, [OWN]);
+    assert.ok(JSON.stringify(acl).length < 1_000);
+    assert.deepEqual(
+      servers.map((server) => deniedByEnforcement(acl, server)),
+      [false, true, true, false],
+    );
+    assert.deepEqual(serverAcl(aclAllow(servers), acl), acl, "and it stays as it is");
+  });
+
   it("a hostile pattern in a room's ACL is matched quickly [PLN-2]", () => {
     const acl = { allow: [`${"*a".repeat(2_000)}b`] };
     const begun = process.cpuUsage();
