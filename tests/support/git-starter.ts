@@ -1,7 +1,7 @@
 // Git for tests, started by a shell that waits for the next call: whenever Node.js starts a program it copies its page tables,
 // which takes 3 to 24 ms by the memory in use, and tests of federation control start git thousands of times.
 // Imported for its effect. Invariants: git has the arguments, environment, folder and input that it was called with, and nothing
-// of the shell's; a shell runs one git at a time, and ends with this process.
+// of the shell's; it writes no more than its caller takes; a shell runs one git at a time, and ends with this process.
 import childProcess, { type ExecFileOptions } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
@@ -19,15 +19,21 @@ interface Call {
   readonly args: readonly string[];
   readonly cwd: string;
   readonly env: NodeJS.ProcessEnv;
+  readonly maxBuffer: number;
 }
+
+/** The exit code of a program that has written a larger file than it may: 128 and SIGXFSZ. */
+const WROTE_TOO_MUCH = 153;
 
 function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-function shellCommand({ args, cwd, env }: Call): string {
+function shellCommand({ args, cwd, env, maxBuffer }: Call): string {
   const variables = Object.entries(env).map(([name, value]) => `${name}=${quoted(value ?? "")}`);
-  const words = [`cd ${quoted(cwd)}`, "unset PWD OLDPWD", `export ${variables.join(" ")}`];
+  // In blocks of 512 bytes.
+  const limit = `ulimit -f ${Math.ceil(maxBuffer / 512)}`;
+  const words = [`cd ${quoted(cwd)}`, limit, "unset PWD OLDPWD", `export ${variables.join(" ")}`];
   return [...words, `exec git ${args.map(quoted).join(" ")}`].join(" && ");
 }
 
@@ -80,7 +86,8 @@ async function runGit(call: Call, input: Buffer, timeoutMs: number, callback: Ca
   const shell = idle.pop() ?? new Shell(`${shells++}`);
   const { code, stdout, stderr } = await shell.run(call, input, timeoutMs);
   if (shell.isAlive) idle.push(shell);
-  const cause = code === 0 ? null : Object.assign(new Error("git failed"), { code, killed: code === null });
+  const killed = code === null || code === WROTE_TOO_MUCH;
+  const cause = code === 0 ? null : Object.assign(new Error("git failed"), { code, killed });
   callback(cause, stdout, stderr);
 }
 
@@ -90,7 +97,7 @@ function execFileOrGit(
   options: ExecFileOptions,
   callback: Callback,
 ) {
-  const { cwd, env, timeout = 0 } = options;
+  const { cwd, env, timeout = 0, maxBuffer = 1024 * 1024 } = options;
   // What is wrong with a folder, or with where git is looked for, only the real call says.
   const canGo = typeof cwd === "string" && existsSync(cwd) && env?.["PATH"] !== undefined && timeout > 0;
   if (program !== "git" || !canGo) {
@@ -104,7 +111,7 @@ function execFileOrGit(
     },
     final: (done) => {
       done();
-      void runGit({ args, cwd, env }, Buffer.concat(input), timeout, callback);
+      void runGit({ args, cwd, env, maxBuffer }, Buffer.concat(input), timeout, callback);
     },
   });
   return { stdin };
