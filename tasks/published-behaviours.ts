@@ -53,7 +53,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "PLN-1":
     "Transport: whitelist and key servers are rendered, applied by a restart within limits, and proven by a signed request.",
   "PLN-2":
-    "Rooms: members leave first, then the ACL, whose enforcement is checked at home and at every retained server, and at home again at each drift check.",
+    "Rooms: members leave first, then the ACL (before them where more could come meanwhile), whose enforcement is checked at home and at every retained server, and at home again at each drift check.",
   "PLN-3":
     "Border: a whole, valid policy decides at the next callback; a refused one changes nothing; without any, everything is denied. Each says why.",
   "PLN-4": "Cards: a withdrawn card is 404, and a revoked pin quarantines the target.",

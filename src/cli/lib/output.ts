@@ -1,6 +1,6 @@
 // How a command line is run to its end, and what it prints: data to standard output, as text for people or as JSON for
-// scripts; progress to standard error. Invariants: all that the CLI prints is printed here; no control character and no mark that reorders or hides text reaches a terminal, whatever an identifier
-// holds, except in data that programs read by bytes.
+// scripts; progress to standard error. Invariants: all that the CLI prints is printed here; no control character and no mark
+// that reorders or hides text reaches a terminal, whatever an identifier holds, except in data that programs read by bytes.
 
 import process from "node:process";
 import { type Command, CommanderError } from "commander";

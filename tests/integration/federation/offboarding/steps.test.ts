@@ -17,6 +17,7 @@ import { complete, sign } from "../../../../src/federation/offboarding/steps/sig
 import { planRemoval } from "../../../../src/federation/offboarding/steps/status.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import type { Repository } from "../../../../src/federation/repository/repository.ts";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
@@ -31,6 +32,13 @@ import {
   stepsAt,
   viewAt,
 } from "../../../support/offboarding-steps.ts";
+
+const PARTNER_FILE = `registry/partners/${B[0]}.yaml`;
+
+async function partnerText(repository: Repository): Promise<string> {
+  const files = await repository.read(await repository.requireHead(), ["registry/partners"]);
+  return files.get(PARTNER_FILE) ?? "";
+}
 
 /** The first stage is proved by a clock that is `ahead` milliseconds ahead; then its plane is opened by hand. */
 async function openedSinceItWasProved(t: TestContext, ahead: number) {
@@ -318,9 +326,7 @@ describe("removal workflow", () => {
   it("a removal retires the partner's identities, and a commit that opens any plane again is refused [OFF-5]", async (t) => {
     const { a, closeStages } = await openParties(t);
     const { repository } = a.federation;
-    const file = `registry/partners/${B[0]}.yaml`;
-    const textOf = async () =>
-      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    const textOf = () => partnerText(repository);
     await closeStages(4);
     assert.doesNotMatch(await textOf(), /^retired:/m);
     await closeStages(1);
@@ -331,7 +337,7 @@ describe("removal workflow", () => {
     assert.equal(cardKeys?.length, 1);
     const good = await repository.requireHead();
     for (const plane of PLANE_NAMES) {
-      const opened = new Map([[file, setPlane(text, plane, "open")]]);
+      const opened = new Map([[PARTNER_FILE, setPlane(text, plane, "open")]]);
       await commitRegistry(repository, opened, { render: false });
       const { refusal, revision } = await runPass(a.federation);
       assert.deepEqual([refusal?.reason, revision], ["registry_invalid", good], plane);
@@ -342,16 +348,14 @@ describe("removal workflow", () => {
   it("a removal retires also what was taken out of the partner's entry, or renamed there, while it ran [OFF-5]", async (t) => {
     const { a, closeStages } = await openParties(t);
     const { repository } = a.federation;
-    const file = `registry/partners/${B[0]}.yaml`;
-    const textOf = async () =>
-      (await repository.read(await repository.requireHead(), ["registry/partners"])).get(file) ?? "";
+    const textOf = () => partnerText(repository);
     await closeStages(4);
     // As somebody tidies up whose planes are closed, or who means to spare a key.
     const edited = editYaml(await textOf(), [
       { path: ["card"], value: undefined },
       { path: ["azp"], value: "b-renamed" },
     ]);
-    await commitRegistry(repository, new Map([[file, edited]]));
+    await commitRegistry(repository, new Map([[PARTNER_FILE, edited]]));
     const { did, progress } = await next(a.context);
     assert.equal(did, "proved", JSON.stringify(progress?.proof?.conditions));
     const { retired } = parse(await textOf()) as Record<"retired", Record<string, readonly unknown[]>>;
