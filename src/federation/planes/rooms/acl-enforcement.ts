@@ -1,7 +1,7 @@
 // Whether an ACL is enforced, which its state event does not prove: by the homeserver's own enforcing cache, and at
 // each retained server by its having the event. Invariants: a room counts as enforced only by an answer that was
 // received after its last change; no server is waited for beyond the time-out.
-import { DrawbridgeError } from "../../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
@@ -162,7 +162,7 @@ async function awaitServer(
     if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
       await mapConcurrent(missing, RETAINED_AT_ONCE, (proof) => {
-        proof.resending ??= resend(session, proof);
+        proof.resending ??= resend(session, proof).catch(undefinedFor());
         return proof.resending;
       });
     }

@@ -215,12 +215,17 @@ function hasEverybodyOf(other: RoomState, room: RoomState): boolean {
 }
 
 /** Writes the missing entry of a pass that was killed when the old room was gone already. */
-async function finishGone(session: RoomsSession, unread: ReadonlySet<RoomId>): Promise<void> {
+async function finishGone(session: RoomsSession, unread: Set<RoomId>): Promise<void> {
+  const isGone = async (room: RoomId) =>
+    (await readRoom(session, room)) === undefined && (await session.operator.isBlocked(room));
   for (const journal of session.journals.values()) {
     for (const { room, replace, replacement, gone } of journal.rooms) {
       if (replace === undefined || gone !== undefined || unread.has(room)) continue;
-      if ((await readRoom(session, room)) !== undefined || !(await session.operator.isBlocked(room)))
-        continue;
+      const found = await isGone(room).catch(async (error: unknown) => {
+        await failureOfRoom(session, error);
+        unread.add(room);
+      });
+      if (found !== true) continue;
       await journal.append({
         act: "gone",
         room,

@@ -11,7 +11,6 @@ import {
 } from "../../../domain/identifiers.ts";
 import { membersOf } from "../../../domain/json.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import { isRefusal } from "../../homeserver/api.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
@@ -27,7 +26,14 @@ import {
   type PowerContent,
   type RoomState,
 } from "./room-state.ts";
-import { journalOf, otherRecords, ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
+import {
+  failureOfRoom,
+  journalOf,
+  otherRecords,
+  ROOMS_AT_ONCE,
+  type RoomsSession,
+  readRoom,
+} from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
 export async function reopenRooms(
@@ -68,8 +74,14 @@ export async function reopenRooms(
     });
     for (const record of ended) {
       // The room that replaces the one that was left, if there is one to invite into.
-      const state = record.replacement && (await readRoom(session, record.replacement.to));
-      if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
+      let state: RoomState | undefined;
+      try {
+        state = record.replacement && (await readRoom(session, record.replacement.to));
+        if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
+      } catch (error) {
+        miss(record.room, await refusedOf(session, error));
+        continue;
+      }
       const instead =
         state === undefined ? "nothing replaces it" : `its users are in ${visibleId(state.roomId)}`;
       session.note(`${visibleId(record.room)} does not come back for ${partner}: ${instead}`);
@@ -78,7 +90,8 @@ export async function reopenRooms(
     }
     const invitations = { invited: 0, refused: 0 };
     await mapConcurrent(back, ROOMS_AT_ONCE, async ([record, state]) => {
-      const reason = await inviteAgain({ session, partner, record, state }, invitations);
+      const inviting = inviteAgain({ session, partner, record, state }, invitations);
+      const reason = await inviting.catch((error: unknown) => refusedOf(session, error));
       if (reason === undefined) await lift(record);
       else miss(state.roomId, reason);
     });
@@ -161,7 +174,11 @@ async function withActor(
   record: RoomRecord,
   work: (reopening: Reopening) => Promise<Reopened>,
 ): Promise<Reopened & { readonly state: RoomState | undefined }> {
-  const state = await readRoom(session, record.room);
+  const state = await readRoom(session, record.room).catch(async (error: unknown) => {
+    await failureOfRoom(session, error);
+    return "unread" as const;
+  });
+  if (state === "unread") return { state: undefined, changed: false, obstacle: state };
   if (state === undefined) {
     await journalOf(session, partner).append({ act: "lifted", room: record.room });
     return { state, changed: false };
@@ -169,17 +186,23 @@ async function withActor(
   for (;;) {
     const { actor } = planRoom(session, state);
     if (actor === undefined) return { state, changed: false, obstacle: whyNobodyActs(session) };
-    const acting = await session.tokens.as(actor);
-    if (acting === undefined) continue;
     const done = { changed: false };
     try {
+      const acting = await session.tokens.as(actor);
+      if (acting === undefined) continue;
       const reopened = await work({ session, partner, record, state, acting, done });
+      if (reopened.changed) done.changed = true;
       return { ...reopened, state: reopened.changed ? await readRoom(session, record.room) : state };
     } catch (error) {
-      if (!isRefusal(error)) throw error;
-      return { state, ...done, obstacle: "refused" };
+      return { state, ...done, obstacle: await refusedOf(session, error) };
     }
   }
+}
+
+/** One room's failure keeps no other from being reopened. @throws where the homeserver does not answer, and any other error */
+async function refusedOf(session: RoomsSession, error: unknown): Promise<RoomReason> {
+  await failureOfRoom(session, error);
+  return "refused";
 }
 
 function whyNobodyActs({ tokens }: RoomsSession): RoomReason {

@@ -87,7 +87,11 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
 /** Has every user of ours leave a room, and blocks it. Its history stays in the database. */
 export async function retireRoom({ session, state, concerned }: EndingRoom): Promise<EndedRoom> {
   const room = state.roomId;
-  if (!(await takeAway(session, room, false))) return { obstacle: "not_deleted", replacement: undefined };
+  const isAway = await takeAway(session, room, false).catch(async (error: unknown) => {
+    await failureOfRoom(session, error);
+    return false;
+  });
+  if (!isAway) return { obstacle: "not_deleted", replacement: undefined };
   const nobody = { purged: false, moved: 0, invited: 0 };
   await announce(session, concerned, () => ({ act: "gone", room, how: "retired", ...nobody }));
   return { replacement: undefined };

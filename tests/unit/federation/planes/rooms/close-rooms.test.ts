@@ -270,4 +270,24 @@ describe("closeRooms", () => {
     await closeRooms(homeserver.session(t));
     assert.equal(homeserver.made.length, 1);
   });
+
+  it("a room that cannot be retired is named, and keeps no other from being retired [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const stuck = homeserver.room("!0-stuck", madeBy(ALICE), ...joined(ALICE, BOB));
+    const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB));
+    const session = homeserver.session(t);
+    const [closing] = session.intent.closing;
+    Object.assign(closing ?? {}, { after: "retire" });
+    const { deleteRoom } = session.operator;
+    session.operator.deleteRoom = async (one, purge) => {
+      if (one === stuck) throw refused();
+      return deleteRoom(one, purge);
+    };
+    const { outOfReach } = await closeRooms(session);
+    assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "leave" });
+    assert.deepEqual(
+      outOfReach?.map(({ subject, reason }) => [subject, reason]),
+      [[stuck, "not_deleted"]],
+    );
+  });
 });

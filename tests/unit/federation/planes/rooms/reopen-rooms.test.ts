@@ -189,4 +189,67 @@ describe("reopenRooms", () => {
       [true, [[ROOM, "refused"]]],
     );
   });
+
+  for (const [what, broken] of [
+    ["its state", { roomState: true }],
+    ["a token", { tokens: true }],
+  ] as const) {
+    it(`a room of which the homeserver does not give ${what} is named, and the others are reopened [PLN-2]`, async () => {
+      const hung = "!hung" as RoomId;
+      const unavailable = () =>
+        new DrawbridgeError("homeserver_unavailable", "the homeserver did not answer");
+      const state = (
+        type: string,
+        state_key: string,
+        sender: UserId,
+        content: object,
+        event_id = `$${type}`,
+      ) => ({
+        ...{ type, state_key, sender, event_id, origin_server_ts: 0, content },
+      });
+      const mallory = `@mallory:${OWN}` as UserId;
+      const eventsOf = (local: UserId) => [
+        state("m.room.create", "", local, { room_version: "10" }),
+        state("m.room.power_levels", "", local, { users: { [local]: 100 } }),
+        state("m.room.member", local, local, { membership: "join" }),
+        state("m.room.member", JOINED, ALICE, { membership: "ban" }, "$1"),
+      ];
+      const lifted: RoomId[] = [];
+      const setMembership = async (room: RoomId) => void lifted.push(room);
+      const records = [{ ...RECORD, room: hung }, RECORD];
+      const append = async (entry: { act: string; room: RoomId }) =>
+        void journaled.push(`${entry.act} ${entry.room}`);
+      const journaled: string[] = [];
+      const session = {
+        intent: { own: OWN, allow: [OWN, PARTNER], retained: [PARTNER], closing: [] },
+        operatorId: `@operator:${OWN}`,
+        operator: {
+          operatorOf: async () => `@operator:${OWN}`,
+          roomState: async (room: RoomId) => {
+            if (room !== hung) return eventsOf(ALICE);
+            if ("roomState" in broken) throw unavailable();
+            return eventsOf(mallory);
+          },
+        },
+        journals: new Map([[PARTNER, { rooms: records, room: () => undefined, append }]]),
+        clock: new ManualClock(0),
+        home: { differing: async () => [] },
+        tokens: {
+          unusable: new Set(),
+          as: async (userId: UserId) => {
+            if (userId === mallory) throw unavailable();
+            return { userId, setMembership };
+          },
+        },
+        note: () => undefined,
+      } as unknown as RoomsSession;
+      const { outOfReach = [] } = await reopenRooms(session, [PARTNER]);
+      assert.deepEqual([...new Set(lifted)], [ROOM]);
+      assert.deepEqual(journaled, [`lifted ${ROOM}`]);
+      assert.deepEqual(
+        outOfReach.map(({ subject, reason }) => [subject, reason]),
+        [[hung, "roomState" in broken ? "unread" : "refused"]],
+      );
+    });
+  }
 });
