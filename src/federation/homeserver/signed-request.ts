@@ -37,7 +37,9 @@ export type SignedRequests = ReturnType<typeof signedRequests>;
 export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: SigningServer) {
   const tls = ca === undefined ? {} : { ca };
   const dispatcher: Dispatcher =
-    proxyUrl === undefined ? httpAgent({ connect: tls }) : new ProxyAgent({ uri: proxyUrl, requestTls: tls });
+    proxyUrl === undefined
+      ? httpAgent({ connect: tls })
+      : new ProxyAgent({ uri: proxyUrl, requestTls: tls, allowH2: false });
   return {
     /** The body is the other server's word: never logged. @throws the network's error, when no answer came within `timeoutMs` */
     async request(

@@ -4,7 +4,7 @@
 import { request } from "undici";
 import type { Clock } from "../../domain/clock.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { basicAuthorization, readBounded } from "../../runtime/http.ts";
+import { basicAuthorization, readBounded, SHARED_AGENT } from "../../runtime/http.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import type { ProbeConfig } from "./config.ts";
 import {
@@ -30,6 +30,7 @@ async function ask(url: string, headers: Readonly<Record<string, string>> = {}, 
     headers,
     body: body ?? null,
     signal: AbortSignal.timeout(TIMEOUT_MS),
+    dispatcher: SHARED_AGENT,
   });
   const contentType = response.headers["content-type"];
   const text = await readBounded(response.body, BODY_BYTES_MAX);

@@ -1,9 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import { freePort } from "../../../../lab/ports.ts";
+import { ConnectProxy } from "../../../../lab/supervisor/connect-proxy.ts";
 import { matrixCanonicalJson } from "../../../../src/domain/canonical-json.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { signedRequests, signJson } from "../../../../src/federation/homeserver/signed-request.ts";
+import { http2Server } from "../../../support/http-server.ts";
 
 // Matrix specification, appendices, "Cryptographic Test Vectors".
 const SEED = "YJDBA9Xnr2sVqXD9Vj7XVUnmFZcZrlw8Md7kMW+3XA1";
@@ -24,6 +27,32 @@ describe("signed federation requests", () => {
         message: "the destination is no server name",
       });
     }
+  });
+
+  it("a server is asked by HTTP/1.1, also through a proxy, and an answer above 1 MiB says nothing [PLN-2]", async (t) => {
+    const versions: string[] = [];
+    const server = await http2Server(t, (request, response) => {
+      versions.push(request.httpVersion);
+      const bytes = 1024 * 1024 + (request.url === "/fits" ? 0 : 1);
+      response.writeHead(200, { "content-type": "application/json" });
+      response.end(JSON.stringify({ x: "" }).padEnd(bytes));
+    });
+    const [port, name] = [await freePort(), `localhost:${server}` as ServerName];
+    const servers = new Map([[name, { organisation: "a", port: server }]]);
+    const proxy = new ConnectProxy({ ports: { a: port }, servers });
+    await proxy.listen();
+    t.after(() => proxy.close());
+    for (const proxyUrl of [undefined, `http://127.0.0.1:${port}`]) {
+      const signed = signedRequests({
+        name: "a.test" as ServerName,
+        signingKey: `ed25519 1 ${SEED}`,
+        proxyUrl,
+      });
+      t.after(() => signed.close());
+      assert.deepEqual((await signed.request(name, "GET", "/fits")).body, { x: "" });
+      assert.deepEqual((await signed.request(name, "GET", "/larger")).body, {});
+    }
+    assert.deepEqual(versions, ["1.1", "1.1", "1.1", "1.1"]);
   });
 
   it("JSON is signed as the specification's vectors say", () => {
