@@ -73,7 +73,8 @@ const FIRST_LATER = statement<{ place: string | null }>("first_later_place")`
     SELECT room_seq FROM bridge_encrypted_intake
     WHERE room_id = $1 AND state = 'awaiting_key' AND matrix_event_id = ANY ($2)) later`;
 
-// $3: the first place that is given up. Events that are not in the order came after it was read, and go last.
+// $3: the first place that is given up. Events that are not in the order came after it was read, and go last. Delegations that
+// were canceled move with the others of their event, because the head comes to each of them.
 const REORDER = statement("reorder_room")`
   WITH room AS (
     SELECT room_id, next_seq FROM bridge_rooms WHERE room_id = $1
@@ -92,7 +93,7 @@ const REORDER = statement("reorder_room")`
     FROM moved m WHERE e.matrix_event_id = m.event AND e.room_seq = m.place AND e.state = 'awaiting_key'
   ), moved_delegations AS (
     UPDATE bridge_delegations d SET room_seq = m.new_place
-    FROM moved m WHERE d.room_id = $1 AND d.room_seq = m.place AND d.terminal_at IS NULL
+    FROM moved m WHERE d.room_id = $1 AND d.room_seq = m.place
   ), settled AS MATERIALIZED (
     SELECT room_id, int8multirange(int8range($3, next_seq)) AS places, int8multirange(int8range($3, next_seq)) AS void,
       0 AS opened,

@@ -231,4 +231,35 @@ describe("events that a catchup found late", () => {
     await ledger.delegations.finish(head.lease, FAILED, T0);
     assert.equal((await claimOne()).sourceEventId, event("q1"));
   });
+
+  it("move all delegations of a later question, also one that was canceled meanwhile [INT-8]", async (t) => {
+    const { admit, claim, claimOne, ledger, rows } = await ledgerFixture(t);
+    await admit([job("q0")]);
+    const called = [await claimOne()];
+    const asked = ["a", "b", "c"].map((name) => job("q2", { ghost: ghost(name) }));
+    await admit([], arrivals(...asked, job("q3")));
+    const waiting = await rows(
+      "SELECT id::text, ghost_mxid AS ghost FROM bridge_delegations WHERE state = 'queued'",
+    );
+    const canceled = waiting.filter((one) => one["ghost"] === ghost("a") || one["ghost"] === ghost("c"));
+    const cancels = canceled.map(({ id }) => ({
+      delegation: String(id),
+      event: event("q4"),
+      indexDigest: undefined,
+    }));
+    const command = arrivals(job("q4"));
+    await admit([], {
+      ...command,
+      derive: (known) => ({ ...command.derive(known), delegations: [], cancels }),
+    });
+    await admit([], { ...arrivals(job("q1")), ingress: "recovered", order: orderOf("q1", "q2", "q3") });
+    for (const one of called) {
+      await ledger.delegations.finish(one.lease, FAILED, T0);
+      called.push(...(await claim()));
+    }
+    assert.deepEqual(
+      called.map(({ sourceEventId }) => sourceEventId),
+      ["q0", "q1", "q2", "q3"].map(event),
+    );
+  });
 });
