@@ -1,6 +1,7 @@
 // Brings changed files of the gateway into force. Invariants: nothing is put in force that Envoy's validation refuses; a
 // file that cannot be used leaves its last good content in force and holds up no other file; of several changed files, all
-// are taken together if they can be, else each by itself, the one that can close a partner out first.
+// are taken together if they can be, else each by itself, the one that can close a partner out first; a content that
+// Envoy has refused holds up no other.
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DrawbridgeError } from "../domain/errors.ts";
@@ -76,10 +77,14 @@ async function bringIntoForce(current: InForce, sources: Sources, admin: EnvoyAd
   return next;
 }
 
-/** @returns `refused`: files that are there and not in force, the first to be reported first */
+/**
+ * @param refusedBefore what is not tried again beside a new content, if Envoy has refused it and the new one can do without
+ * @returns `refused`: files that are there and not in force, the first to be reported first
+ */
 export async function applyChanges(
   current: InForce,
   readings: Readings,
+  refusedBefore: readonly RefusedFile[],
   admin: EnvoyAdmin,
   signal: AbortSignal,
 ): Promise<{ readonly inForce: InForce; readonly refused: readonly RefusedFile[] }> {
@@ -109,7 +114,13 @@ export async function applyChanges(
       return false;
     }
   };
-  if (names.length > 0 && !(await attempt(names)) && names.length > 1) {
+  const known = refusedBefore.filter(
+    ({ file, digest, reason }) => reason === "refused_by_envoy" && digest === readings[file].digest,
+  );
+  const fresh = names.filter((name) => !known.some(({ file }) => file === name));
+  if (fresh.length > 0 && fresh.length < names.length && (await attempt(fresh))) {
+    for (const one of known) refusals.set(one.file, one);
+  } else if (names.length > 0 && !(await attempt(names)) && names.length > 1) {
     for (const name of names) await attempt([name]);
   }
   return { inForce, refused: FollowedFile.options.flatMap((name) => refusals.get(name) ?? []) };

@@ -65,7 +65,7 @@ export async function serve(options: {
     await followFiles(
       sources,
       async (readings) => {
-        const changed = await applyChanges(inForce, readings, admin, over);
+        const changed = await applyChanges(inForce, readings, logged, admin, over);
         if (over.aborted) return false;
         const isNew = changed.inForce !== inForce;
         inForce = changed.inForce;

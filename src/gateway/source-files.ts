@@ -13,6 +13,7 @@ import {
   PublicationFile,
   type RefusalReason,
 } from "../rendered-files/gateway-files.ts";
+import { type Backoff, backoffMs } from "../runtime/backoff.ts";
 import { ConfigError, parseYaml } from "../runtime/load-yaml.ts";
 import { parseGatewayConfig } from "./config.ts";
 
@@ -92,8 +93,11 @@ export function refused(file: FollowedFile, digest: string | null, error: unknow
 
 /** A revocation waits for it at most. */
 const POLL_INTERVAL_MS = 100;
-/** A revocation that Envoy did not take, because of a lack of memory for one, must not wait for another change. */
-const RETRY_INTERVAL_MS = 10_000;
+/**
+ * A revocation that Envoy did not take, because of a lack of memory for one, must not wait for another change; what it will
+ * never take holds up a new content for as long as one more try takes.
+ */
+const RETRY: Backoff = { firstMs: 10_000, maxMs: 5 * 60_000 };
 
 export type Readings = Readonly<Record<FollowedFile, Reading>>;
 
@@ -108,6 +112,7 @@ export async function followFiles(
   signal: AbortSignal,
 ): Promise<void> {
   let reported = [gateway, publication, invocation].map(({ digest }) => digest).join();
+  let tries = 0;
   let retryAt = Number.POSITIVE_INFINITY;
   while (!signal.aborted) {
     const readings = {
@@ -116,10 +121,14 @@ export async function followFiles(
       invocation: read(invocation.file),
     };
     const found = Object.values(readings).map(fingerprint).join();
-    if (found !== reported || clock.now() >= retryAt) {
+    const isNew = found !== reported;
+    if (isNew || clock.now() >= retryAt) {
+      tries = isNew ? 0 : tries + 1;
       reported = found;
       const isAgain = await onChange(readings);
-      retryAt = isAgain ? clock.now() + RETRY_INTERVAL_MS : Number.POSITIVE_INFINITY;
+      const nextAt = clock.now() + backoffMs(RETRY, tries);
+      // A new content puts off no try that is due.
+      retryAt = isAgain ? (isNew ? Math.min(retryAt, nextAt) : nextAt) : Number.POSITIVE_INFINITY;
     }
     await clock.sleep(POLL_INTERVAL_MS, signal).catch(() => undefined);
   }

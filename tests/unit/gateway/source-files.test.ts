@@ -43,7 +43,7 @@ function parsed<T>(parse: () => T): T | undefined {
 }
 
 describe("following the gateway's files", () => {
-  it("a change that could not be taken up is tried again after ten seconds, until it is [PLN-5]", async (t) => {
+  it("what could not be taken up is tried again less and less often until it is, a new content at once [PLN-5]", async (t) => {
     const folder = temporaryFolder(t);
     const quotas = { default: { perMinute: 60, burst: 20 } };
     const at = "http://127.0.0.1:9000";
@@ -54,13 +54,25 @@ describe("following the gateway's files", () => {
     writeFile(`${folder}/invocation.yaml`, JSON.stringify({ version: 1, agents: {}, quotas }));
     const sources = loadSources(`${folder}/gateway.yaml`);
     const [clock, stop, seen] = [new ManualClock(0), new AbortController(), [] as number[]];
-    const onChange = async () => seen.push(clock.now()) < 3;
+    const onChange = async () => seen.push(clock.now()) < 12;
     const following = followFiles(sources, onChange, clock, stop.signal);
     writeFile(`${folder}/publication.yaml`, '{"version":1,"cards":{} }');
-    for (let i = 0; i < 400; i++) await clock.advance(100);
+    const pass = async (seconds: number) => {
+      for (let i = 0; i < seconds; i++) await clock.advance(1_000);
+    };
+    await pass(1_100);
+    for (const content of [" {}", "{ }", "{}"]) {
+      writeFile(`${folder}/publication.yaml`, `{"version":1,"cards":${content}}  `);
+      await pass(6);
+    }
+    await pass(60);
     stop.abort();
     await following;
-    assert.deepEqual(seen, [100, 10_100, 20_100]);
+    const afterFirst = [1, 11, 31, 71, 151, 311, 611, 911];
+    assert.deepEqual(
+      seen,
+      [...afterFirst, 1_101, 1_107, 1_111, 1_113].map((second) => second * 1_000),
+    );
   });
 });
 
