@@ -12,6 +12,9 @@ import { extension, socketAddress, typed } from "./resource.ts";
 /** One event each five minutes keeps a stream open; a stream has no other time limit. */
 export const STREAM_IDLE_TIMEOUT = "300s";
 
+/** Of a connection without a request; the default of an hour would let one host hold all that there may be. */
+const CONNECTION_IDLE_TIMEOUT = "60s";
+
 export const STAT_PREFIX = "gateway";
 
 function accessLog(path: string): JsonObject {
@@ -74,7 +77,10 @@ export function renderListener(config: GatewayConfig, quotas: Quotas, routes: Js
               normalize_path: true,
               merge_slashes: true,
               path_with_escaped_slashes_action: "REJECT_REQUEST",
-              common_http_protocol_options: { headers_with_underscores_action: "REJECT_REQUEST" },
+              common_http_protocol_options: {
+                idle_timeout: CONNECTION_IDLE_TIMEOUT,
+                headers_with_underscores_action: "REJECT_REQUEST",
+              },
               request_headers_timeout: "10s",
               stream_idle_timeout: STREAM_IDLE_TIMEOUT,
               early_header_mutation_extensions: [

@@ -118,6 +118,12 @@ describe("rendering Envoy's files", () => {
     assert.match(rendered(SHARED).files["live/lds.json"] ?? "", /"failure_mode_deny": true/);
   });
 
+  it("a connection without a request ends after a minute, a silent stream after five [PLN-5]", () => {
+    const text = rendered(MINIMAL).files["live/lds.json"] ?? "";
+    assert.match(text, /"common_http_protocol_options": \{\s*"idle_timeout": "60s"/);
+    assert.match(text, /"stream_idle_timeout": "300s"/);
+  });
+
   it("rendering the same configuration twice gives the same bytes, whatever the order of its keys", () => {
     const reversed = {
       ...FULL,
