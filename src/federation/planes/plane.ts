@@ -108,6 +108,15 @@ export const Drift = z.strictObject({
 /** With a file whose text the reconciler keeps before the plane overwrites it; absent for anything but a file. */
 export type Drift = z.output<typeof Drift> & { readonly file?: string };
 
+/** The kind of drift that no step of the plane undoes. */
+export const OUT_OF_REACH = "out_of_reach";
+
+/** Drift without what the last attempt has named as out of reach, which is tried again at its own time. */
+export function notNamed(drift: readonly Drift[], outOfReach: readonly OutOfReach[]): readonly Drift[] {
+  const named = new Set(outOfReach.map(({ subject }) => subject));
+  return drift.filter(({ kind, subject }) => kind !== OUT_OF_REACH || !named.has(subject));
+}
+
 export interface PlaneRuntime {
   /** Set where this organisation does not manage the plane: it is never applied, and nothing is recorded of it. */
   readonly unmanaged?: true;

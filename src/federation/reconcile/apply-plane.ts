@@ -4,7 +4,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import type { PlaneName } from "../plane-order.ts";
-import type { Drift } from "../planes/plane.ts";
+import { type Drift, notNamed } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
 import {
   type Applied,
@@ -155,6 +155,7 @@ async function findDrift({ context, plane, desired, stateOf }: PlaneStep, record
           drift.some((other) => other.subject === one.subject && other.found === one.found),
         ) ?? drift;
     }
+    found = found && notNamed(found, record.applied?.outOfReach ?? []);
     for (const drift of found ?? []) {
       const record = keepDrift(state, plane, drift, desired.revision, at);
       reporter.event({ event: "drift", record });

@@ -8,7 +8,7 @@ import { type EvidenceItem, isOwnRoom } from "../../../records/format/evidence-i
 import { lookUntil } from "../../../runtime/concurrency.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
-import type { Drift, OutOfReach as PlaneOutOfReach } from "../../planes/plane.ts";
+import { type Drift, notNamed, type OutOfReach as PlaneOutOfReach } from "../../planes/plane.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { desiredPlane } from "../../reconcile/desired-state.ts";
@@ -108,7 +108,9 @@ async function observeClosed(context: RunContext, progress: ObservedPlane, reach
       ...unclearRooms(items, leftOver),
       ...roomsOfOthers(items, leftOver),
     ],
-    objections: [objectionTo(plane, partner, drift ?? [])].filter((one) => one !== undefined),
+    objections: [objectionTo(plane, partner, notNamed(drift ?? [], applied?.outOfReach ?? []))].filter(
+      (one) => one !== undefined,
+    ),
   });
 }
 

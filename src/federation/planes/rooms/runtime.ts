@@ -12,7 +12,7 @@ import {
 } from "../../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
-import { type Drift, outcomeOf, type PlaneRuntime } from "../plane.ts";
+import { type Drift, OUT_OF_REACH, outcomeOf, type PlaneRuntime } from "../plane.ts";
 import { deniedByEnforcement } from "./acl.ts";
 import { hasEvent, mustBeProven, retainedServers, staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-rooms.ts";
@@ -66,7 +66,7 @@ export interface DriftCursor {
   intent?: string;
 }
 
-/** Rooms in which steps are left to do, or which are enforced otherwise than their state says. @param cursor is moved on */
+/** Rooms that are not as they should be, or are enforced otherwise than their state says. @param cursor is moved on */
 export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Promise<readonly Drift[]> {
   const { clock } = session;
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
@@ -89,10 +89,11 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
       return undefined;
     });
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
-    const steps = new Map(planRoom(session, state).steps.map((step) => [step.kind, step]));
+    const { steps, obstacles } = planRoom(session, state);
     const subject = visibleId(room);
-    return [...steps.values()].map(
-      ({ kind }): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }),
+    if (steps.length === 0 && obstacles.length > 0) return [{ subject, kind: OUT_OF_REACH, found: null }];
+    return [...new Set(steps.map(({ kind }) => kind))].map(
+      (kind): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }),
     );
   });
   const drift = [...stale, ...found.flat()];

@@ -184,6 +184,25 @@ describe("reconcile pass", () => {
     assert.ok(status.planes.every(({ outcome, retryAt }) => outcome === "in_force" && retryAt === null));
   });
 
+  it("what comes out of reach of a plane in force is attempted at once, then at its time [GIT-1]", async (t) => {
+    const { pass, parts, clock, federation, events } = await control(t);
+    await pass();
+    const subject = "!room";
+    const drift = async () => [{ subject, kind: "out_of_reach", found: null }];
+    Object.assign(federation.planes.rooms, { drift });
+    const left = { partner: "x.test", subject, reason: "no_power", hint: "Get it." };
+    parts.instead.set("rooms", async () => ({ state: "incomplete", changed: false, outOfReach: [left] }));
+    await pass({ checkDrift: true });
+    assert.deepEqual(parts.applied, ["rooms"]);
+    assert.ok(events.some(({ event }) => event === "drift"));
+    assert.deepEqual(readPlane(federation.state, "rooms").applied?.outOfReach, [left]);
+    await pass({ checkDrift: true });
+    assert.deepEqual([parts.applied, events], [[], []], "it is known, and not due");
+    await clock.advance(30_000);
+    await pass({ checkDrift: true });
+    assert.deepEqual(parts.applied, ["rooms"]);
+  });
+
   it("a plane is not observed in force after an attempt at another state was cut off [CON-1]", async (t) => {
     const { pass, federation } = await control(t);
     await pass();

@@ -93,6 +93,24 @@ describe("roomsDrift", () => {
     await assert.rejects(roomsDrift(every, {}), { code: "homeserver_unavailable" });
   });
 
+  it("a contained partner in a room of others, in which we have no power, is drift [PLN-2]", async () => {
+    const carol = "@carol:c.test";
+    const member = (user: string) => ["m.room.member", user, { membership: "join" }] as const;
+    const room = [
+      ["m.room.create", "", { room_version: "11" }] as const,
+      ["m.room.join_rules", "", { join_rule: "public" }] as const,
+      ["m.room.power_levels", "", { users: { [carol]: 100 } }] as const,
+      ...[carol, ALICE, "@bob:b.test"].map(member),
+    ].map(([type, state_key, content]) => ({ type, state_key, content, sender: carol, event_id: "$event" }));
+    const partner = { serverName: "b.test", name: "b", mode: "contained", after: "keep", unclosable: "list" };
+    const ours = session(1);
+    const intent = { own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"], closing: [partner] };
+    const operator = { ...ours.operator, destinationRooms: async () => [], roomState: async () => room };
+    assert.deepEqual(await roomsDrift({ ...ours, intent, operator } as unknown as RoomsSession, {}), [
+      { subject: "!0:a.test", kind: "out_of_reach", found: null },
+    ]);
+  });
+
   it("a drift check against another intent begins with the first room [PLN-2]", async () => {
     const homeserver = session(120);
     const cursor: DriftCursor = {};
