@@ -43,8 +43,8 @@ export async function performAct(context: Federation, act: Act, name: string) {
     ...{ partner: name, reason: `drawbridge: ${act}` },
     say: async (base, entry) => {
       record = undefined;
-      // The flag on the base is in force by the next pass, unless the head is refused for what it holds.
-      const isWhole = base.isRendered && base.setAside?.reason !== "registry_invalid";
+      // The flag on the base is in force by the next pass, unless the head is refused.
+      const isWhole = base.isRendered && base.setAside === undefined;
       if (entry.partner.contained === (act === "contain") && isWhole) return undefined;
       const { serverName, azp, classification } = entry.partner;
       const at = timestamp(context.clock.now());

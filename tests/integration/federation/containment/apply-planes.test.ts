@@ -11,10 +11,18 @@ import { federationStatus } from "../../../../src/federation/containment/federat
 import type { Federation } from "../../../../src/federation/reconcile/context.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { isSettled } from "../../../../src/records/conditions/evaluate.ts";
-import { AT, commitRegistry, LIGHTHOUSE } from "../../../support/control-repository.ts";
+import {
+  AT,
+  allowedSigners,
+  commitOnTop,
+  commitRegistry,
+  LIGHTHOUSE,
+  signingKey,
+} from "../../../support/control-repository.ts";
 import { setPlane } from "../../../support/edit-partner.ts";
 import { HastyClock } from "../../../support/readmission.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
 import { control } from "./containment-repository.ts";
 
 const SERVER = "matrix.lighthouse.example:8448";
@@ -260,5 +268,23 @@ describe("applyPlanes", () => {
     assert.equal(again.record, undefined);
     assert.ok((await applyPlanes(federation, "contain", again.partner)).every(({ done }) => done));
     assert.deepEqual(parts.applied, ["gateway", "rooms"]);
+  });
+
+  it("contain leaves out a head that was refused after the act was taken up, and closes what is left [CON-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const settings = { allowedSignersFile, signingKeyFile: mine.file };
+    const { contain, repository, federation, parts } = await control(t, { settings });
+    await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+    await runPass(federation);
+    await contain();
+    await runPass(federation, { plane: "gateway" });
+    await commitOnTop(repository, new Map([["README.md", "unsigned"]]));
+    parts.applied.length = 0;
+    const { partner } = await contain();
+    assert.ok((await applyPlanes(federation, "contain", partner)).every(({ done }) => done));
+    assert.deepEqual(parts.applied, ["card", "rooms", "border"]);
+    assert.equal((await contain()).record, undefined, "and nothing is left to be done");
   });
 });
