@@ -108,7 +108,12 @@ function found(report: RecordReport): string[] {
 /** As `Map.groupBy`, which the oldest Node.js that the verifier runs on does not have. */
 function groupBy<Key, One>(all: readonly One[], keyOf: (one: One) => Key): ReadonlyMap<Key, readonly One[]> {
   const groups = new Map<Key, One[]>();
-  for (const one of all) groups.set(keyOf(one), [...(groups.get(keyOf(one)) ?? []), one]);
+  for (const one of all) {
+    const key = keyOf(one);
+    const group = groups.get(key) ?? [];
+    group.push(one);
+    groups.set(key, group);
+  }
   return groups;
 }
 

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { copyFileSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { fileText, type RecordFile } from "../../../src/records/format/statements.ts";
+import { fileText, type RecordFile, statementBytes } from "../../../src/records/format/statements.ts";
 import { bySigners, type Changes, party, type Removal, removalOf } from "../../support/removal.ts";
 import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
 
@@ -63,6 +63,25 @@ describe("verifying without Drawbridge", () => {
     await shell(forged.folder, takeApart);
     assert.equal((await shell(forged.folder, signatures)).code, 0);
     assert.notEqual((await shell(forged.folder, evidence)).code, 0);
+  });
+
+  it("what is read after openssl has verified it is what was signed, whatever an unsigned item names as its digest [OFF-3]", async (t) => {
+    const { folder, removal } = await folderOf(t, {
+      file: (file) => ({
+        ...file,
+        evidence: [...file.evidence, { digest: "sha256:../completion.json" }, { digest: "sha256:../../x" }],
+      }),
+    });
+    await shell(folder, takeApart);
+    assert.equal((await shell(folder, signatures)).stdout.match(/Verified OK/g)?.length, 26);
+    const read = readFileSync(join(folder, "parts", "completion.json"), "utf8");
+    assert.equal(read, statementBytes(removal.completion).toString("utf8"));
+    assert.deepEqual(readdirSync(folder).sort(), [
+      "partner.pub.pem",
+      "parts",
+      "record.json",
+      "remover.pub.pem",
+    ]);
   });
 
   it("Python's securesystemslib verifies a record without our code, and refuses forged ones [OFF-3]", async (t) => {

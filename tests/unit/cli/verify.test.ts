@@ -97,6 +97,17 @@ describe("drawbridge verify", () => {
     assert.ok(stdout.split("\n").length <= 45, "still about one screen");
   });
 
+  it("a file of some kilobytes that is wrong in very many places is reported within seconds [OFF-3]", async (t) => {
+    const folder = await folderOf(t, {
+      file: (file) => ({ ...file, evidence: Array.from({ length: 60_000 }, () => 0) }),
+    });
+    const startedAt = performance.now();
+    const { code, stdout } = await verify(folder);
+    assert.equal(code, 1);
+    assert.match(stdout, /at {4}evidence\[0\] \(\), .* and 59997 more/);
+    assert.ok(performance.now() - startedAt < 10_000, "its time grows with the square of the places");
+  });
+
   it("--json prints everything that was found [OFF-3]", async (t) => {
     const { code, stdout } = await verify(await folderOf(t), "--json");
     const report = JSON.parse(stdout);
