@@ -139,7 +139,9 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     // It is no position of this homeserver. (A position from the future of a restored one is answered as if of now.)
     if (outcome.kind === "refused") return await begin(reader);
     if (outcome.kind === "retry") return outcome;
-    const { cut } = outcome.value;
+    const { cut, unread } = outcome.value;
+    if (unread > 0)
+      log.warn({ ghost, invitations: unread }, "invitations were too large to be read for the catchup");
     if (cut.length > 0) {
       log.warn({ ghost, rooms: cut.length }, "the catchup read only the newest events of some rooms");
       await catchupRoomState(ghost, cut);
@@ -152,7 +154,7 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     if (now.kind !== "ok") return now;
     log.info({ ghost: reader.ghost }, "the catchup of a ghost's rooms begins now");
     await catchupRoomState(reader.ghost, undefined);
-    return ok({ window: new Map(), next: now.value, cut: [] });
+    return ok({ window: new Map(), next: now.value, cut: [], unread: 0 });
   }
 
   async function passOn(window: EventsByRoom, signal: AbortSignal): Promise<RoomCatchupResult> {
@@ -184,6 +186,8 @@ export interface RoomsRead {
   readonly next: string;
   /** Rooms with more events than are read, of which the newest are. Of all others everything up to `next` is. */
   readonly cut: readonly RoomId[];
+  /** Invitations that are too large to be read. */
+  readonly unread: number;
 }
 
 /** A homeserver may repeat an earlier answer, so it reads until an answer holds nothing new. */
@@ -200,6 +204,7 @@ export async function readRooms(
   const window = new Map<RoomId, readonly FoundEvent[]>();
   const cut: RoomId[] = [];
   let position = since;
+  let unread = 0;
   let hasNew = true;
   const add = (room: RoomId, events: readonly FoundEvent[]) => {
     if (events.length === 0) return;
@@ -210,6 +215,7 @@ export async function readRooms(
     const outcome = await api.changes(reader, position);
     if (outcome.kind !== "ok") return outcome;
     const changes = outcome.value;
+    unread += changes.unread;
     hasNew = false;
     for (const [room, { events, before }] of changes.rooms) {
       const last = { ghost, room, from: changes.next };
@@ -241,7 +247,7 @@ export async function readRooms(
     }
     position = changes.next;
   }
-  return ok({ window, next: position, cut });
+  return ok({ window, next: position, cut, unread });
 }
 
 /** As many events as a homeserver puts into a transaction. */

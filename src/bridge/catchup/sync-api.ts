@@ -4,7 +4,7 @@
 import * as z from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
-import { type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
+import { type ApiCall, type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
 import { mapValue, type Outcome, ok } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
@@ -14,6 +14,9 @@ export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
 /** Of a page of a room's past, and of one answer about all rooms; above it a smaller one is requested. */
 const ANSWER_BOUNDS = { pageBytesMax: 64 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
+/** Of the smaller answer, which has one event of each room without its content: only an invitation is longer. */
+const SMALLER = { what: "rooms", elementBytesMax: 64 * 1024, readBytesMax: 512 * 1024 * 1024 } as const;
+type ReadBounds = Pick<ApiCall<z.ZodType>, "bytesMax" | "thin">;
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
 /** Of a page that is too large. Written as ASCII, an event with an edit and an edited thread is below a megabyte. */
@@ -60,7 +63,7 @@ const Sync = z.object({
     .object({
       join: z.record(z.string(), Timeline).default({}),
       leave: z.record(z.string(), Timeline).default({}),
-      invite: z.record(z.string(), InviteState).default({}),
+      invite: z.record(z.string(), InviteState.nullable()).default({}),
     })
     .prefault({}),
 });
@@ -104,13 +107,19 @@ export class SyncApi {
     return mapValue(outcome, ({ next_batch }) => next_batch);
   }
 
-  /** What a ghost sees of its rooms since its position. `isWhole`: whether the rooms' events have their contents. */
+  /**
+   * What a ghost sees of its rooms since its position. `isWhole`: whether the rooms' events have their contents; `unread`:
+   * how many invitations are too large to be read.
+   */
   async changes(reader: Reader, since: string) {
     const bytesMax = this.#bounds.changesBytesMax;
-    const read = (filter: string) => this.#sync("sync_rooms", reader, since, { filter, bytesMax });
-    const whole = await read(roomsFilter(TIMELINE_LIMIT));
+    const read = (filter: string, bounds: ReadBounds) =>
+      this.#sync("sync_rooms", reader, since, { filter, ...bounds });
+    const whole = await read(roomsFilter(TIMELINE_LIMIT), { bytesMax });
     const isTooLarge = whole.kind === "retry" && whole.cause === "too_large";
-    const outcome = isTooLarge ? await read(roomsFilter(1, FOUND_FIELDS)) : whole;
+    const outcome = isTooLarge
+      ? await read(roomsFilter(1, FOUND_FIELDS), { thin: { ...SMALLER, bytesMax } })
+      : whole;
     return mapValue(outcome, (sync) => ({ ...toChanges(sync, reader.ghost, since), isWhole: !isTooLarge }));
   }
 
@@ -118,9 +127,9 @@ export class SyncApi {
     operation: string,
     reader: Reader,
     since: string | undefined,
-    options: { readonly filter: string; readonly holdMs?: number; readonly bytesMax?: number },
+    options: ReadBounds & { readonly filter: string; readonly holdMs?: number },
   ): Promise<Outcome<z.output<typeof Sync>>> {
-    const { filter, holdMs = 0, bytesMax } = options;
+    const { filter, holdMs = 0, ...bounds } = options;
     return this.#http.request(operation, "GET", ["sync"], {
       query: {
         ...(since !== undefined && { since }),
@@ -128,7 +137,7 @@ export class SyncApi {
       },
       as: reader,
       schema: Sync,
-      ...(bytesMax !== undefined && { bytesMax }),
+      ...bounds,
       ...(holdMs > 0 && { timeoutMs: holdMs + WATCH_GRACE_MS }),
     });
   }
@@ -182,8 +191,13 @@ function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string)
     });
   }
   const invitations = new Map<RoomId, RawEvent>();
+  let unread = 0;
   for (const [id, state] of Object.entries(sync.rooms.invite)) {
     const room = parseRoomId(id);
+    if (state === null) {
+      unread += 1;
+      continue;
+    }
     // The homeserver puts the invitation behind the state that the inviting server wrote, which may name another inviter.
     const event = state.findLast(({ type, state_key }) => type === "m.room.member" && state_key === ghost);
     if (room === undefined || event === undefined) continue;
@@ -191,5 +205,5 @@ function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string)
     const eventId = `$${sha256(`invitation ${room} ${ghost} ${since}`).toString("base64url")}`;
     invitations.set(room, inRoom({ ...event, event_id: eventId, origin_server_ts: 0 }, room));
   }
-  return { rooms, invitations, next: sync.next_batch };
+  return { rooms, invitations, unread, next: sync.next_batch };
 }

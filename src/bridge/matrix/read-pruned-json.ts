@@ -22,7 +22,7 @@ export async function readPruned(body: Body, bounds: PruneBounds): Promise<strin
     length += chunk.length;
     thinner.add(chunk);
     const isOver = length > bounds.readBytesMax;
-    const isRefused = thinner.isFull || (isOver && bounds.what === "named_values");
+    const isRefused = thinner.isFull || (isOver && bounds.what !== "list_elements");
     if (!isRefused && !(isOver && thinner.isInList)) continue;
     body.destroy();
     return isRefused ? undefined : thinner.text(CUT);
@@ -45,6 +45,8 @@ const PLACES = {
   list_elements: { depth: 3, inside: OPEN_LIST },
   /** Of an object one level down: `{"a":{"name":{…}}}`. */
   named_values: { depth: 2, inside: OPEN_OBJECT },
+  /** Of objects two levels down: `{"a":{"b":{"name":{…}}}}`, such as the rooms of a `/sync`. */
+  rooms: { depth: 3, inside: OPEN_OBJECT },
   /** Of the objects of a list one level down: `{"a":[{"name":{…}}]}`. None is left out for the others' length. */
   element_members: { depth: 3, inside: OPEN_OBJECT },
 };

@@ -43,3 +43,31 @@ it("an invitation is of whom the homeserver says, whatever its state names, and 
     ["$said"],
   );
 });
+
+it("an invitation too large to be read hides neither another nor a room's events [INT-8] [DEL-10]", async (t) => {
+  const invitation = { type: "m.room.member", state_key: ghost, sender: "@alice:a.test" };
+  const large = Array.from({ length: 10 }, () => ({ type: "m.room.topic", content: "x".repeat(50_000) }));
+  const said = { type: "m.room.message", event_id: "$said" };
+  const { url, seen } = await scriptedHomeserver(t, () => ({
+    body: {
+      next_batch: "s1",
+      rooms: {
+        join: { "!a": { timeline: { events: [said] } } },
+        invite: {
+          "!large": { invite_state: { events: [...large, invitation] } },
+          "!small": { invite_state: { events: [invitation] } },
+        },
+        leave: { "!b": { timeline: { events: [said], limited: true, prev_batch: "p1" } } },
+      },
+    },
+  }));
+  const options = { url, asToken: "t", requestTimeoutMs: 5_000, clock: systemClock };
+  const api = new SyncApi(options, { changesBytesMax: 400_000 });
+  t.after(() => api.close());
+  const read = await api.changes({ ghost }, "s0");
+  assert.ok(read.kind === "ok", JSON.stringify(read));
+  const { rooms, invitations, unread, isWhole } = read.value;
+  assert.deepEqual([...invitations.keys()], ["!small"]);
+  assert.deepEqual([...rooms.keys()].sort(), ["!a", "!b"]);
+  assert.deepEqual([unread, isWhole, seen.length], [1, false, 2]);
+});

@@ -90,6 +90,20 @@ describe("bounded reading of long lists", () => {
     assert.equal(await thinned({ joined }, { ...names, readBytesMax: 60 }), undefined);
   });
 
+  it("of rooms the large ones are left out, and an answer of which rooms would be missing is not read", async () => {
+    const room = { invite_state: { events: [{ of: { any: "depth" } }] } };
+    const rooms = { join: { "!a": { n: 1 } }, invite: { "!b": room, "!c": {} }, leave: { "!d": room } };
+    const bounds = { what: "rooms", elementBytesMax: 20 } as const;
+    await fc.assert(
+      fc.asyncProperty(lengths, async (pieces) => {
+        const read = JSON.parse((await thinned({ rooms, next_batch: "s1" }, bounds, pieces)) ?? "");
+        const expected = { join: rooms.join, invite: { "!b": null, "!c": {} }, leave: { "!d": null } };
+        assert.deepEqual(read, { rooms: expected, next_batch: "s1" });
+      }),
+    );
+    assert.equal(await thinned({ rooms }, { ...bounds, readBytesMax: 60 }), undefined);
+  });
+
   it("of a list's objects what is too large in them is left out, and nothing for the length of the others", async () => {
     const events = Array.from({ length: 9 }, (_, n) => ({
       n,
