@@ -20,6 +20,7 @@ import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/identity-rules.ts";
 import { changeBase, commitChange, proposeEdit } from "../change/commit-change.ts";
+import { brokenByText } from "../offboarding/private-record/content-rules.ts";
 import { openRunWith, readStage, runsWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
@@ -146,6 +147,10 @@ export async function openReadmission(context: Federation, options: Opening) {
     throw new DrawbridgeError("usage", "the approval is no reference", {
       hint: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
     });
+  }
+  const [broken] = brokenByText(options.approval);
+  if (broken !== undefined) {
+    throw new DrawbridgeError("usage", `--approval ${broken.message}`, { hint: broken.hint });
   }
   const work = async () => {
     const { registry, head } = await changeBase(context);

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { describe, it } from "node:test";
 import { parse } from "yaml";
+import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { performAct } from "../../../src/federation/containment/contain-or-restore.ts";
 import { changeRun } from "../../../src/federation/offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order.ts";
@@ -187,6 +188,20 @@ describe("re-admission workflow", () => {
       openReadmission(context, { ...OPEN, approval: "approved by legal" }),
       /no reference/,
     );
+    assert.equal(await repository.head(), before);
+  });
+
+  it("openReadmission refuses an approval that holds a secret or a person's address, and commits nothing of it [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const before = await repository.requireHead();
+    for (const approval of ["CHG-1:ghp_0123456789abcdefghij", "legal@example.org", "password=hunter2!"]) {
+      await assert.rejects(openReadmission(context, { ...OPEN, approval }), (error) => {
+        assert.ok(error instanceof DrawbridgeError && error.code === "usage", String(error));
+        assert.match(error.message, /^--approval holds /);
+        assert.ok(!`${error.message} ${error.hint}`.includes(approval));
+        return true;
+      });
+    }
     assert.equal(await repository.head(), before);
   });
 
