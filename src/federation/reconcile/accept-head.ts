@@ -41,6 +41,10 @@ type HeadContext = Federation & { readonly allowNonFastForward?: boolean };
 
 /** Why a revision is refused for where it comes from: its place in the branch, or a commit's signature or date. */
 export async function assessOrigin(revision: Revision, context: HeadContext): Promise<Refusal | undefined> {
+  return refusalOfOrigin(revision, context).catch((error: unknown) => tooLarge(revision, error).refusal);
+}
+
+async function refusalOfOrigin(revision: Revision, context: HeadContext): Promise<Refusal | undefined> {
   const { repository, state, clock, signing, allowNonFastForward = false } = context;
   const accepted = readHead(state).accepted?.revision;
   if (accepted !== undefined && !allowNonFastForward && !(await repository.isAncestor(accepted, revision))) {
@@ -87,8 +91,7 @@ export async function assess(revision: Revision | undefined, context: HeadContex
     const files = await readRevision(context.repository, revision, context.cache);
     return await assessInPlace(revision, files, context);
   } catch (error) {
-    if (error instanceof GitBounds) return refused("too_large", `${revision}: ${error.message}`);
-    throw error;
+    return tooLarge(revision, error);
   }
 }
 
@@ -176,7 +179,7 @@ async function assessFiles(
 const HINTS = {
   branch_missing: "Push the branch, or correct `repository.branch`.",
   too_large:
-    "See what it holds below registry, rendered and kubernetes, and leave it out by a merge (git merge -s ours).",
+    "See how many commits it brings, and what it holds below registry, rendered and kubernetes; leave it out by a merge (git merge -s ours).",
   retirement_withdrawn:
     "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
   readmission_missing:
@@ -185,8 +188,13 @@ const HINTS = {
   registry_invalid: "Run drawbridge federation check in a work tree, correct what it names, and commit.",
 } as const;
 
-function refused(reason: keyof typeof HINTS, detail: string): Assessment {
-  return { good: false, refusal: { reason, detail, hint: HINTS[reason] } };
+function tooLarge(revision: Revision, error: unknown) {
+  if (error instanceof GitBounds) return refused("too_large", `${revision}: ${error.message}`);
+  throw error;
+}
+
+function refused(reason: keyof typeof HINTS, detail: string) {
+  return { good: false, refusal: { reason, detail, hint: HINTS[reason] } } as const;
 }
 
 /** Judges the head against what was accepted before. @throws DrawbridgeError `repository_unusable`, also without a branch */

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
-import { gitLine } from "./git.ts";
+import { GitBounds, gitLine } from "./git.ts";
 import { isDatedInFuture, parseRevision, type Repository, type Revision } from "./repository.ts";
 
 export interface SigningPolicy {
@@ -19,6 +19,8 @@ export interface SigningPolicy {
 /** Git starts ssh-keygen twice for each signature: whoever pushes many forged ones is to keep nobody waiting. */
 const COMMITS_PER_CALL = 20;
 const VERIFIED_KEPT = 100_000;
+/** Some 240,000 commits. */
+const LISTING_BYTES_MAX = 1 << 25;
 
 /** Commits with an allowed signature, by the digest of the list of signers: a signature once good stays so. */
 const verified = new LRUCache<string, true>({ max: VERIFIED_KEPT });
@@ -105,13 +107,19 @@ async function broughtBy(
   // A trusted commit that the repository lacks excludes nothing, so that more is examined.
   const order = ["rev-list", "--topo-order", "--ignore-missing", "--boundary"];
   const format = ["--no-commit-header", "--format=%m %H %T %ct %P"];
-  const listed = await gitLine([...order, ...format, head, ...trusted], repository.call());
-  const commits = new Map<string, Commit>();
-  for (const line of listed.split("\n")) {
-    const [mark, id = "", tree = "", at, ...parents] = line.split(" ");
-    const named = parents.filter((parent) => parent !== "");
-    commits.set(id, { tree, at: Number(at), parents: named, isNew: mark !== "-" });
-  }
+  const call = repository.call({ bytesMax: LISTING_BYTES_MAX });
+  const list = async (...along: readonly string[]) =>
+    commitsIn(await gitLine([...order, ...format, ...along, head, ...trusted], call));
+  const commits = await list().catch(async (error: unknown) => {
+    if (!(error instanceof GitBounds)) throw error;
+    // A merge that sets aside more than can be listed is judged without that, if it comes right after what was accepted.
+    const mainline = await list("--first-parent");
+    const isLeftOut = [...mainline.values()].every(
+      (one) => !one.isNew || one.parents.length <= 1 || takesNothing(one, mainline),
+    );
+    if (accepted !== undefined && isLeftOut && mainline.get(accepted)?.isNew === false) return mainline;
+    throw error;
+  });
   if (commits.get(head)?.isNew !== true) return new Map(head === trustedBase ? [] : [[head, undefined]]);
 
   const base = youngestTrusted(commits, nowMs);
@@ -121,9 +129,8 @@ async function broughtBy(
     const commit = commits.get(id);
     const revision = parseRevision(id);
     if (commit?.isNew !== true || revision === undefined || brought.has(revision)) continue;
-    // A merge that keeps its first parent's tree (git merge -s ours) sets aside what the others hold.
-    const takesNothing = commits.get(commit.parents[0] ?? "")?.tree === commit.tree;
-    const examined = signedCommits === "every" && !takesNothing ? commit.parents : commit.parents.slice(0, 1);
+    const takesAll = signedCommits === "every" && !takesNothing(commit, commits);
+    const examined = takesAll ? commit.parents : commit.parents.slice(0, 1);
     // A parent that nobody examines has whatever date its author liked; what was trusted below it counts all the same.
     const dates = examined
       .map((parent) => commits.get(parent)?.at ?? 0)
@@ -134,6 +141,21 @@ async function broughtBy(
     waiting.push(...examined);
   }
   return brought;
+}
+
+function commitsIn(listed: string): ReadonlyMap<string, Commit> {
+  const commits = new Map<string, Commit>();
+  for (const line of listed.split("\n")) {
+    const [mark, id = "", tree = "", at, ...parents] = line.split(" ");
+    const named = parents.filter((parent) => parent !== "");
+    commits.set(id, { tree, at: Number(at), parents: named, isNew: mark !== "-" });
+  }
+  return commits;
+}
+
+/** A merge that keeps its first parent's tree (git merge -s ours) sets aside what the others hold. */
+function takesNothing({ tree, parents }: Commit, commits: ReadonlyMap<string, Commit>): boolean {
+  return commits.get(parents[0] ?? "")?.tree === tree;
 }
 
 /** The date of the youngest trusted commit that each of the others descends from; children stand before parents. */

@@ -14,6 +14,7 @@ import { partnerEntry } from "../../../../src/federation/registry/partner.ts";
 import { plan } from "../../../../src/federation/workflow/plan.ts";
 import { CONTAIN } from "../../../../src/federation/workflow/procedure.ts";
 import {
+  AT,
   allowedSigners,
   changedPaths,
   commitOnTop,
@@ -305,6 +306,36 @@ describe("containing and restoring a partner", () => {
     const registry = await assertWhole();
     assert.deepEqual(containedIn(registry), ["dredger", "lighthouse"]);
     assert.ok(!registry.partners.some(({ name }) => name === "evil"));
+    assert.equal((await runPass(federation)).refusal, undefined);
+  });
+
+  it("a head that brings more commits than can be listed is refused, and contain leaves it out [CON-1] [GIT-1]", async (t) => {
+    const keys = temporaryFolder(t);
+    const mine = signingKey(keys, "mine");
+    const allowedSignersFile = allowedSigners(join(keys, "allowed"), mine.allowed);
+    const settings = { allowedSignersFile, signingKeyFile: mine.file };
+    const { contain, repository, federation, assertWhole } = await control(t, { settings });
+    await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
+    await runPass(federation);
+    const good = await repository.requireHead();
+    // A commit with many parents takes as much of the listing as many commits do.
+    const sides = Array.from({ length: 800 }, (_, index) => `:${index + 1}`);
+    const commit = (mark: string, from: string, ...merged: readonly string[]) =>
+      [
+        `commit refs/heads/main\nmark ${mark}\ncommitter Any <any@a.test> ${AT / 1_000} +0000\ndata 0\nfrom ${from}`,
+        ...merged.map((one) => `merge ${one}`),
+        `M 100644 inline ${mark}\ndata 0\n\n`,
+      ].join("\n");
+    const chain = Array.from({ length: 1_100 }, (_, index) =>
+      commit(`:${index + 801}`, index === 0 ? good : `:${index + 800}`, ...sides),
+    );
+    const input = [...sides.map((mark) => commit(mark, good)), ...chain].join("");
+    execFileSync("git", ["fast-import", "--quiet", "--force"], { cwd: repository.path, input });
+    const { refusal } = await runPass(federation);
+    assert.equal(refusal?.reason, "too_large");
+    const { setAside } = await contain();
+    assert.deepEqual(setAside, { reason: "head_refused", lastGood: good, paths: [] });
+    assert.deepEqual(containedIn(await assertWhole()), ["dredger", "lighthouse"]);
     assert.equal((await runPass(federation)).refusal, undefined);
   });
 
