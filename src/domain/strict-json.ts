@@ -6,6 +6,10 @@ import { emptyObject, isList, isObject, type Json, parseJson } from "./json.ts";
 
 export const JSON_DEPTH_MAX = 128;
 
+/** How many commas and opening brackets a document may hold: the record of ten thousand rooms has less than a million. */
+export const JSON_VALUES_MAX = 8_000_000;
+const [COMMA, BRACKET, BRACE] = Buffer.from(",[{");
+
 export const JSON_FAULTS = [
   "too_large",
   /** Not plain UTF-8: another encoding, a byte order mark, or invalid bytes. */
@@ -42,6 +46,7 @@ const TOKENS = /"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?$)(\s*:)?|[{}[\]]|-?[0-9][0-
 /** Decodes and parses a whole document. @throws JsonFault */
 export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
   if (bytes.byteLength > bytesMax) throw new JsonFault("too_large", `offset ${bytesMax}`);
+  checkNumberOfValues(bytes);
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
   if (!isUtf8(bytes) || text.startsWith("\ufeff")) throw new JsonFault("not_utf8", "offset 0");
   try {
@@ -49,6 +54,18 @@ export function parseStrictJson(bytes: Uint8Array, bytesMax: number): Json {
     return withoutPrototypes(JSON.parse(text) as Json);
   } catch (error) {
     throw error instanceof JsonFault ? error : new JsonFault("not_json", "offset 0");
+  }
+}
+
+/** Of a text of `{}` alone, hundreds of bytes of memory would be needed for each three: it is refused before it is parsed. */
+function checkNumberOfValues(bytes: Uint8Array): void {
+  if (bytes.byteLength <= JSON_VALUES_MAX) return;
+  let values = 0;
+  for (let offset = 0; offset < bytes.byteLength; offset++) {
+    const byte = bytes[offset];
+    if (byte !== COMMA && byte !== BRACKET && byte !== BRACE) continue;
+    values += 1;
+    if (values > JSON_VALUES_MAX) throw faultAt(offset, "too_large");
   }
 }
 

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import type { Json } from "../../../src/domain/json.ts";
 import {
   JSON_DEPTH_MAX,
+  JSON_VALUES_MAX,
   JsonFault,
   type JsonFaultReason,
   parseStrictJson,
@@ -115,6 +117,13 @@ describe("parseStrictJson", () => {
   it("the deepest and the largest allowed texts are read", () => {
     assert.equal(reasonOf("[".repeat(JSON_DEPTH_MAX) + "]".repeat(JSON_DEPTH_MAX)), undefined);
     assert.equal(reasonOf(`"${"a".repeat(256 * 1024 - 2)}"`), undefined);
+  });
+
+  it("a text of more values than any document has is refused before it is parsed, however long it may be", () => {
+    const text = Buffer.from(`[${"{},".repeat(JSON_VALUES_MAX / 2)}{}]`);
+    assert.throws(() => parseStrictJson(text, 2 * text.length), { name: "JsonFault", reason: "too_large" });
+    const few = Buffer.from(`["${" ".repeat(JSON_VALUES_MAX)}",{}]`);
+    assert.equal((parseStrictJson(few, 2 * few.length) as Json[]).length, 2);
   });
 
   it("numbers are rounded to doubles", () => {
