@@ -1,11 +1,11 @@
 // The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
 // Invariants: labels are planes and reasons, never a partner, a room or a user; a plane that is not managed
-// here has no series; one of which nothing is recorded has none, except that it is not in force.
+// here has no series; one of which nothing is recorded has none, except that it is not in force and was never checked.
 import { createServer } from "node:http";
 import { Gauge, Registry } from "prom-client";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { listening } from "../../runtime/http.ts";
-import { PLANE_NAMES } from "../plane-order.ts";
+import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { readPlane } from "../state/plane-records.ts";
 import type { Federation } from "./context.ts";
 
@@ -15,6 +15,8 @@ export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | 
   const registry = new Registry();
   const gauge = (name: string, help: string, labels: readonly string[] = [], collect = () => {}) =>
     new Gauge({ name, help, labelNames: ["plane", ...labels], registers: [registry], collect });
+  /** Remembered, because an alarm on a series that ends with the first failed check would never be raised. */
+  const succeeded = new Map<PlaneName, number>();
   // Registered first, because the others have their values when it has collected.
   const reached = "1 where the last attempt at a plane brought it to its state";
   const inForce = gauge(`${PREFIX}plane_in_force`, reached, [], () => {
@@ -24,15 +26,20 @@ export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | 
       const { applied, driftCheck } = readPlane(state, plane);
       inForce.set({ plane }, applied?.outcome === "in_force" ? 1 : 0);
       for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });
-      if (driftCheck === null || driftCheck.differences === null) continue;
-      drift.set({ plane }, driftCheck.differences);
-      checked.set({ plane }, Date.parse(driftCheck.at) / 1_000);
+      if (driftCheck !== null && driftCheck.differences !== null) {
+        drift.set({ plane }, driftCheck.differences);
+        succeeded.set(plane, Date.parse(driftCheck.at) / 1_000);
+      }
+      checked.set({ plane }, succeeded.get(plane) ?? 0);
     }
   });
   const left = "What the last attempt at a plane could not bring to its state";
   const outOfReach = gauge(`${PREFIX}out_of_reach`, left, ["reason"]);
   const drift = gauge(`${PREFIX}drift_differences`, "Differences that the last drift check has found");
-  const checked = gauge(`${PREFIX}drift_checked_timestamp_seconds`, "When a drift check was last made");
+  const checked = gauge(
+    `${PREFIX}drift_checked_timestamp_seconds`,
+    "When a drift check last succeeded, or 0",
+  );
   return registry;
 }
 

@@ -42,7 +42,25 @@ describe("the reconciler's metrics", () => {
       applied: { ...applied, outcome: "in_force", outOfReach: [] },
       driftCheck: { at: AT, differences: null },
     });
-    assert.deepEqual(await told(), ['drawbridge_federation_plane_in_force{plane="rooms"} 1']);
+    assert.deepEqual((await told()).toSorted(), [
+      'drawbridge_federation_drift_checked_timestamp_seconds{plane="rooms"} 1767323045',
+      'drawbridge_federation_plane_in_force{plane="rooms"} 1',
+    ]);
+  });
+
+  it("since when no drift check has succeeded is told while none does, and also after a restart [OPS-2]", async (t) => {
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
+    const { planes } = filePlanes(temporaryFolder(t));
+    const checkedAt = async (registry: ReturnType<typeof reconcilerMetrics>) =>
+      /checked_timestamp_seconds\{plane="rooms"\} (\d+)/.exec(await registry.metrics())?.[1];
+    const registry = reconcilerMetrics({ state, planes });
+    assert.equal(await checkedAt(registry), "0");
+    writePlane(state, { ...readPlane(state, "rooms"), driftCheck: { at: AT, differences: 0 } });
+    assert.equal(await checkedAt(registry), "1767323045");
+    const failed = { at: "2026-01-02T04:04:05.000Z", differences: null };
+    writePlane(state, { ...readPlane(state, "rooms"), driftCheck: failed });
+    assert.equal(await checkedAt(registry), "1767323045");
+    assert.equal(await checkedAt(reconcilerMetrics({ state, planes })), "0");
   });
 
   it("serveMetrics answers GET /metrics alone, and names an address that is taken", async (t) => {
