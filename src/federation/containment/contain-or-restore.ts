@@ -182,7 +182,7 @@ function limitsOfGateway(closed: number | "unmanaged" | undefined): readonly str
       : `until ${new Date(closed + TOKEN_LIFE_S * 1_000).toISOString()} at the latest; the gateway refuses them already`;
   return [
     `Access tokens that its client holds stay valid ${tokens}, other services may not.`,
-    "Streams that are open at the gateway when it closes run to their end; only new calls are refused.",
+    "Calls that had begun at the gateway when it closes run to their end, streams too; only new calls are refused.",
   ];
 }
 

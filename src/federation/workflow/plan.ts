@@ -35,7 +35,8 @@ export type PlannedStep = Readonly<Plan["steps"][number]>;
 
 const INTERRUPTS: Readonly<Record<Direction, Readonly<Record<PlaneName, string>>>> = {
   closed: {
-    gateway: "Calls of the partner's client are refused at once; streams that are open run to their end.",
+    gateway:
+      "New calls of the partner's client are refused at once; calls that had begun run to their end, streams too.",
     card: "Questions to the partner's agents are refused at once; nobody else's card or question is touched.",
     rooms: "The partner's people leave every governed room; rooms may be replaced, as its entry says.",
     border: "What the partner sends is dropped from the next event on; the policy is read live.",

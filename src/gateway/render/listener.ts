@@ -15,6 +15,12 @@ export const STREAM_IDLE_TIMEOUT = "300s";
 /** Of a connection without a request; the default of an hour would let one host hold all that there may be. */
 const CONNECTION_IDLE_TIMEOUT = "60s";
 
+/**
+ * The caller is checked when its headers have come: without a limit, calls that were begun before it was removed would wait
+ * for their content as long as it likes. As long as the bridge's own limit on a request.
+ */
+const REQUEST_TIMEOUT = "60s";
+
 export const STAT_PREFIX = "gateway";
 
 function accessLog(path: string): JsonObject {
@@ -82,6 +88,7 @@ export function renderListener(config: GatewayConfig, quotas: Quotas, routes: Js
                 headers_with_underscores_action: "REJECT_REQUEST",
               },
               request_headers_timeout: "10s",
+              request_timeout: REQUEST_TIMEOUT,
               stream_idle_timeout: STREAM_IDLE_TIMEOUT,
               early_header_mutation_extensions: [
                 extension(

@@ -200,6 +200,10 @@ describe("rendering Envoy's files", () => {
     }
   });
 
+  it("a call whose content does not come within a minute is ended: its caller was checked when it began [PLN-5]", () => {
+    assert.match(rendered(FULL).files["live/lds.json"] ?? "", /"request_timeout": "60s"/);
+  });
+
   it("old and new clusters stand side by side while they change, and of one name the new one", () => {
     const old = [
       { name: "a", port: 1 },
