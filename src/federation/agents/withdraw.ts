@@ -9,7 +9,7 @@ import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import { renderedFile } from "../planes/plane.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
-import { findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
+import { applicantsOf, findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
 import type { Seal } from "../workflow/observe-plane.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import {
@@ -85,14 +85,13 @@ export async function withdrawAgent(context: Federation, parts: AgentParts, opti
       hint: "Name an agent that its file consumes or invokes; nothing was changed.",
     });
   }
-  const azp = partnerEntry(registry, serverName)?.partner.azp;
   return proveIdentity(context, committed, {
     act: options.keepsKey === true ? "remove" : "withdraw",
     ...{ agent, partner: serverName, keyId: null, oldKeyId: pin?.keyId ?? null },
     procedure: isOurs && kind !== "pinned" ? WITHDRAW_OFFERED : WITHDRAW_PINNED,
     parts: partsOf(parts),
     observe: async (seal, plane, { desired }) => {
-      if (plane === "gateway") return [notInvoked(desired, agent, azp, seal)];
+      if (plane === "gateway") return [notInvoked(desired, agent, serverName, seal)];
       const shown = notCarried(desired, agent, seal);
       // Of an agent that its file does not name, the bridge need not have decided anything.
       const more = shown.verdict === "closed" ? { undecided: "not_in_agents_file" } : {};
@@ -101,16 +100,18 @@ export async function withdrawAgent(context: Federation, parts: AgentParts, opti
   });
 }
 
-/** What the gateway has in force, by its own digest, has the caller out of this agent. */
-function notInvoked(desired: DesiredState, agent: string, azp: string | undefined, seal: Seal) {
+/** What the gateway has in force, by its own digest, has the partner's client, and those with which it had applied, out of this agent. */
+function notInvoked(desired: DesiredState, agent: string, serverName: string, seal: Seal) {
   const { agents } = renderedFile(desiredPlane(desired, "gateway"), GATEWAY_INVOCATION, InvocationFile).value;
   const clients = agents[agent]?.clients;
-  const isOut = azp === undefined || clients?.includes(azp) !== true;
-  const reason = clients === undefined ? "no_route" : isOut ? "azp_not_admitted" : "azp_admitted";
+  const isIn = (client = "") => clients?.includes(client) === true;
+  const isAzpIn = isIn(partnerEntry(desired.registry, serverName)?.partner.azp);
+  const isOut = !isAzpIn && !applicantsOf(desired.registry, { serverName }).some((one) => isIn(one.clientId));
+  const closed = clients === undefined ? "no_route" : "azp_not_admitted";
   const { digest } = desired.planes.gateway;
   return seal({
     ...{ probe: "callers_of_agent", layer: "gateway", verdict: isOut ? "closed" : "open" },
-    ...{ reason, references: [digest] },
+    ...{ reason: isOut ? closed : isAzpIn ? "azp_admitted" : "applicant_admitted", references: [digest] },
   });
 }
 

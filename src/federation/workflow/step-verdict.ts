@@ -147,7 +147,8 @@ export const HINTS: Readonly<Record<string, string>> = {
   old_key_not_served: NOT_SERVED,
   bridge_has_verified: QUARANTINED,
   bridge_trusts_it_no_more: QUARANTINED,
-  agent_withdrawn: "Render and commit the registry, then run this again.",
+  agent_withdrawn:
+    "Where a client with which it had applied may invoke the agent, take that out of registry/organisation.yaml. Render and commit the registry, then run this again.",
   duties_recorded:
     "Complete the private record: drawbridge offboarding show --record FILE names what it lacks.",
   static_tests_pass: "Run drawbridge federation check in a work tree, correct what it names, and commit.",

@@ -7,7 +7,7 @@ import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { changedPaths } from "../../../support/control-repository.ts";
+import { changedPaths, commitRegistry } from "../../../support/control-repository.ts";
 import { fingerprintOf, identities, WEATHER } from "../../../support/readmission.ts";
 
 describe("withdrawing an agent", () => {
@@ -49,5 +49,27 @@ describe("withdrawing an agent", () => {
       withdrawAgent(federation, parts, { partner: "lighthouse", agent: "no-such-agent" }),
       (error) => error instanceof DrawbridgeError && error.code === "usage",
     );
+  });
+
+  it("an agent is not withdrawn while a client with which the partner had applied may invoke it [PRT-1]", async (t) => {
+    const { federation, parts, repository } = await identities(t);
+    const organisation = "registry/organisation.yaml";
+    const text =
+      (await repository.read(await repository.requireHead(), ["registry"])).get(organisation) ?? "";
+    const client = `  - clientId: lighthouse-applicant
+    applicant: matrix.lighthouse.example:8448
+    secret: {file: client-secrets/lighthouse-applicant}
+    invokes: [berth_planner]
+`;
+    const declared = text.replace(/^clients:\n/m, (line) => line + client);
+    await commitRegistry(repository, new Map([[organisation, declared]]));
+    const options = { partner: "lighthouse", agent: "berth_planner" };
+    const { complete, conditions } = await withdrawAgent(federation, parts, options);
+    assert.equal(complete, false);
+    const withdrawn = conditions.find(({ condition }) => condition === "agent_withdrawn");
+    assert.match(withdrawn?.found ?? "", /applicant_admitted/);
+    assert.match(withdrawn?.hint ?? "", /organisation\.yaml/);
+    await commitRegistry(repository, new Map([[organisation, declared.replace("[berth_planner]", "[]")]]));
+    assert.equal((await withdrawAgent(federation, parts, options)).complete, true);
   });
 });
