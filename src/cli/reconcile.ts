@@ -27,7 +27,7 @@ export const command = defineCommand({
   help: `
 Follows the branch until SIGTERM; standard output is then a log, one JSON object a line, and the line with
 "event":"ready" says that the first pass has ended. With --once it ends after one pass.
-Exit code 1: a plane failed; of the service: another reconciler is at work here. 5: a plane is incomplete, deferred or held.`,
+Exit code 1: a plane failed; of the service: another reconciler is at work here. 5: a plane is incomplete, deferred, held or busy.`,
   run: (_, options) => (options.once === true ? once(options) : service(options)),
 });
 
@@ -44,7 +44,7 @@ async function once(options: Options): Promise<ExitCode> {
 }
 
 function outcomeOf({ step, record }: PlaneReport): string {
-  const isNotApplied = step === "held" || step === "superseded" || step === "unmanaged";
+  const isNotApplied = ["held", "superseded", "unmanaged", "busy"].includes(step);
   return isNotApplied ? step : (record.applied?.outcome ?? "never");
 }
 

@@ -37,9 +37,12 @@ export interface PlaneStep {
 }
 
 export interface AppliedPlane {
-  /** `superseded`: another process has accepted a newer revision. `waiting`: not due; `held`: the transport, for the rooms. */
-  readonly step: "applied" | "current" | "waiting" | "superseded" | "unmanaged" | "held";
-  /** Says nothing where the revision is superseded. */
+  /**
+   * `superseded`: another process has accepted a newer revision. `waiting`: not due; `held`: the transport, for the rooms;
+   * `busy`: another process goes on working on the plane.
+   */
+  readonly step: "applied" | "current" | "waiting" | "superseded" | "unmanaged" | "held" | "busy";
+  /** Says nothing where the revision is superseded, or the plane is busy. */
   readonly record: PlaneRecord;
   readonly drift: number;
   readonly changed: boolean;
@@ -48,16 +51,18 @@ export interface AppliedPlane {
 export async function stepPlane(step: PlaneStep): Promise<AppliedPlane> {
   const { context, plane, desired } = step;
   const { state, clock, reporter } = context;
-  return state.locked(
+  // The record is about another revision, and says nothing about this one.
+  const unsaid = (step: "superseded" | "busy", record: PlaneRecord): AppliedPlane => {
+    return { step, record: { ...record, applied: null, inForce: null }, drift: 0, changed: false };
+  };
+  let isLocked = false;
+  const stepped = state.locked(
     `plane ${plane}`,
     clock,
-    async () => {
+    async (): Promise<AppliedPlane> => {
+      isLocked = true;
       const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
-      if (readHead(state).accepted?.revision !== desired.revision) {
-        // The record is about another revision, and says nothing about this one.
-        const unsaid = { ...record, applied: null, inForce: null };
-        return { step: "superseded", record: unsaid, drift: 0, changed: false };
-      }
+      if (readHead(state).accepted?.revision !== desired.revision) return unsaid("superseded", record);
       if (context.planes[plane].unmanaged) {
         // What is recorded is from when the plane was managed, and says nothing about it any more.
         if (record.applied !== null || record.applying !== null) writePlane(state, emptyRecord(plane));
@@ -67,6 +72,12 @@ export async function stepPlane(step: PlaneStep): Promise<AppliedPlane> {
     },
     () => reporter.event({ event: "plane_waits", plane }),
   );
+  return stepped.catch((error: unknown) => {
+    // One plane on which somebody works for long keeps no other from being applied.
+    if (isLocked || !(error instanceof DrawbridgeError)) throw error;
+    reporter.note(plane, error.message);
+    return unsaid("busy", readPlane(state, plane));
+  });
 }
 
 async function stepLocked(step: PlaneStep, record: PlaneRecord): Promise<AppliedPlane> {

@@ -287,4 +287,26 @@ describe("applyPlanes", () => {
     assert.deepEqual(parts.applied, ["card", "rooms", "border"]);
     assert.equal((await contain()).record, undefined, "and nothing is left to be done");
   });
+
+  it("closes the border although somebody goes on working on the rooms, and says that these are not closed [CON-1]", async (t) => {
+    const { contain, federation, parts } = await control(t);
+    await runPass(federation);
+    const { partner } = await contain();
+    const lock = await federation.state.tryLock("plane rooms");
+    parts.applied.length = 0;
+    const context: Federation = { ...federation, clock: new HastyClock(AT) };
+    const applied = await applyPlanes(context, "contain", partner);
+    assert.deepEqual(
+      applied.map(({ plane, done }) => [plane, done]),
+      [
+        ["gateway", true],
+        ["card", true],
+        ["rooms", false],
+        ["border", true],
+      ],
+    );
+    assert.deepEqual(parts.applied, ["gateway", "card", "border"]);
+    await lock?.release();
+    assert.ok((await applyPlanes(federation, "contain", partner)).every(({ done }) => done));
+  });
 });
