@@ -1,8 +1,8 @@
 // Decides whether a target may be asked: whether the card that it serves now is signed by the pinned key.
 // Invariants: without a pin nothing is fetched; a verified decision is used for at most five minutes, and only for its pin; a
 // card that cannot be fetched is no decision, one that is refused or does not verify quarantines; a decision that a newer pin
-// has overtaken is not used, and not recorded after the newer one; of an unverified card only name, version and digest are
-// logged or recorded.
+// or a later quarantine has overtaken is not used, and not recorded after it; of an unverified card only name, version and
+// digest are logged or recorded.
 import type { Logger } from "pino";
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { type FetchFailure, fetchCard } from "../../cards/fetch.ts";
@@ -14,7 +14,7 @@ import { mayBePrivate } from "../../rendered-files/agents-file.ts";
 import { type Backoff, backoffMs } from "../../runtime/backoff.ts";
 import { KeyedSerial } from "../../runtime/concurrency.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { TargetDecision } from "../ledger/target-trust.ts";
+import type { TargetDecision, TargetRecord } from "../ledger/target-trust.ts";
 import type { AgentTarget } from "./loaded-agents.ts";
 import { isPinned } from "./sender-policy.ts";
 
@@ -89,6 +89,7 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
   }
 
   async function settle(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
+    const seen = await ledger.targets.get(target.ghost);
     const evaluation = await evaluate(target, state);
     const { decision } = evaluation;
     const isOvertaken = () => states.get(target.ghost) !== state;
@@ -101,10 +102,10 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
       state.validUntil = now + decision.retryAfterMs;
       return decision;
     }
-    await recording.run(target.ghost, async () => {
-      if (!isOvertaken()) await record(target, evaluation);
-    });
-    if (isOvertaken()) return OVERTAKEN;
+    const recorded = await recording.run(target.ghost, async () =>
+      isOvertaken() ? "overtaken" : await record(target, evaluation, seen),
+    );
+    if (recorded === "overtaken" || isOvertaken()) return OVERTAKEN;
     state.failures = 0;
     state.decision = decision;
     state.validUntil = now + (decision.trust === "verified" ? VERIFIED_MS : QUARANTINED_MS);
@@ -131,20 +132,30 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
     return { decision: { trust: "verified", card, agentVersion }, cardDigest: digest };
   }
 
-  async function record(target: AgentTarget, { decision, cardDigest, why }: Evaluation): Promise<void> {
-    if (decision.trust === "unknown") return;
+  async function record(
+    target: AgentTarget,
+    { decision, cardDigest, why }: Evaluation,
+    seen?: TargetRecord,
+  ): Promise<"recorded" | "unchanged" | "overtaken"> {
+    if (decision.trust === "unknown") return "unchanged";
     const { ghost, agentId, fingerprint: targetFingerprint, entry } = target;
     const { trust } = decision;
     const agentVersion = trust === "verified" ? decision.agentVersion : undefined;
     const pin = { keyId: entry.cardIdentity?.keyId, origin: originOf(entry.cardUrl) };
-    await write({ ghost, agentId, targetFingerprint, trust, cardDigest, agentVersion, ...pin }, why);
+    return await write(
+      { ghost, agentId, targetFingerprint, trust, cardDigest, agentVersion, ...pin },
+      why,
+      seen,
+    );
   }
 
-  async function write(decided: Omit<TargetDecision, "checkedAt">, why: Why): Promise<void> {
-    if (!(await ledger.targets.record({ ...decided, checkedAt: clock.now() }))) return;
+  async function write(decided: Omit<TargetDecision, "checkedAt">, why: Why, seen?: TargetRecord) {
+    const recorded = await ledger.targets.record({ ...decided, checkedAt: clock.now() }, seen);
+    if (recorded !== "recorded") return recorded;
     const { trust, agentId, targetFingerprint: fingerprint, cardDigest } = decided;
     const event = trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";
     log.info({ event, agent: agentId, fingerprint, cardDigest, why });
+    return recorded;
   }
 
   return {
@@ -168,7 +179,8 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
 
     async revoke(target: AgentTarget): Promise<void> {
       states.delete(target.ghost);
-      await recording.run(target.ghost, () => record(target, { decision: QUARANTINED, why: "removed" }));
+      const removed = { decision: QUARANTINED, why: "removed" } as const;
+      await recording.run(target.ghost, () => record(target, removed));
     },
 
     /** Revokes each recorded target that agents.yaml no longer names; one that was quarantined stays as it is recorded. */

@@ -36,7 +36,8 @@ const RECORD = statement<{ changed: number }>("record_target")`
       key_id = excluded.key_id, card_digest = excluded.card_digest, agent_version = excluded.agent_version,
       checked_at = excluded.checked_at
     WHERE (t.trust, t.target_fingerprint, t.card_digest)
-      IS DISTINCT FROM (excluded.trust, excluded.target_fingerprint, excluded.card_digest)
+        IS DISTINCT FROM (excluded.trust, excluded.target_fingerprint, excluded.card_digest)
+      AND (t.trust = 'verified' OR excluded.trust = 'quarantined' OR t.checked_at = $10)
     RETURNING ghost_mxid
   ), audited AS (
     INSERT INTO bridge_audit (schema, record, created_at)
@@ -57,13 +58,20 @@ export function createTargets(pool: Pool) {
 
     list: () => TARGETS.entities(pool, [null]),
 
-    /** Records a decision, and whether it differs from the recorded one: then there is an audit record of it. */
-    async record(decision: TargetDecision): Promise<boolean> {
+    /**
+     * Records a decision; `recorded`: it differs from the recorded one, and there is an audit record of it.
+     * @param seen the recorded decision when this one was begun: verified is not recorded over a later quarantine
+     */
+    async record(decision: TargetDecision, seen?: Pick<TargetRecord, "checkedAt">) {
       const { ghost, agentId, trust, targetFingerprint, checkedAt } = decision;
       const { keyId, cardDigest, agentVersion, origin } = decision;
       const target = [ghost, agentId, trust, targetFingerprint];
-      const values = [...target, keyId, cardDigest, agentVersion, toTime(checkedAt), origin];
-      return (await RECORD.one(pool, values)).changed === 1;
+      const times = [toTime(checkedAt), origin, seen && toTime(seen.checkedAt)];
+      const { changed } = await RECORD.one(pool, [...target, keyId, cardDigest, agentVersion, ...times]);
+      if (changed === 1) return "recorded";
+      const isOvertaken =
+        trust === "verified" && (await TARGETS.first(pool, [ghost]))?.trust === "quarantined";
+      return isOvertaken ? "overtaken" : "unchanged";
     },
   };
 }

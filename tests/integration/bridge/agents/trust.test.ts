@@ -5,7 +5,6 @@ import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts
 import { createCardRefresh } from "../../../../src/bridge/agents/refresh-cards.ts";
 import { createCardTrustGate } from "../../../../src/bridge/agents/trust.ts";
 import { AgentCardAudit } from "../../../../src/bridge/audit/records.ts";
-import type { TargetDecision } from "../../../../src/bridge/ledger/target-trust.ts";
 import { agentTarget } from "../../../support/agents.ts";
 import { bytesOf, fullCard, signedCard, testKey } from "../../../support/cards.ts";
 import { httpServer, json } from "../../../support/http-server.ts";
@@ -167,6 +166,25 @@ describe("card trust gate", () => {
     assert.deepEqual(reasons(await audits()), ["agent_card_verified", "agent_card_untrusted"]);
   });
 
+  it("a card that one process still verifies is not recorded once another has revoked its target [AGT-1]", async (t) => {
+    const { ledger, server, gate, options, target, audits } = await gateFixture(t);
+    const elsewhere = createCardTrustGate(options);
+    assert.equal((await elsewhere.check(target)).trust, "verified");
+    const [asked, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    server.answer = (request, response) => {
+      asked.resolve();
+      void answer.promise.then(() => json(GOOD)(request, response));
+    };
+    const checked = gate.check(target);
+    await asked.promise;
+    await elsewhere.revoke(target);
+    answer.resolve();
+    assert.equal((await checked).trust, "unknown");
+    assert.equal((await ledger.targets.get(target.ghost))?.trust, "quarantined");
+    assert.deepEqual(reasons(await audits()), ["agent_card_verified", "agent_card_untrusted"]);
+    assert.equal((await gate.check(target)).trust, "verified", "an agent that is put back");
+  });
+
   it("a target whose entry was removed while the bridge was down is revoked once at the start [AGT-1]", async (t) => {
     const { ledger, gate, options, target, audits } = await gateFixture(t);
     await gate.check(target);
@@ -262,9 +280,9 @@ describe("card trust gate", () => {
   it("a decision is not used when the pin was revoked while it was recorded, and not recorded last [AGT-1]", async (t) => {
     const { ledger, options, target } = await gateFixture(t);
     let revoked: Promise<unknown> | undefined;
-    const record = (decision: TargetDecision) => {
+    const record: typeof ledger.targets.record = (...decided) => {
       revoked ??= gate.check(agentTarget(undefined, { cardUrl: target.entry.cardUrl }));
-      return ledger.targets.record(decision);
+      return ledger.targets.record(...decided);
     };
     const gate = createCardTrustGate({ ...options, ledger: { targets: { ...ledger.targets, record } } });
     assert.equal((await gate.check(target)).trust, "unknown");
@@ -278,8 +296,8 @@ describe("card trust gate", () => {
     const flaky = {
       targets: {
         ...ledger.targets,
-        record: (decision: TargetDecision) =>
-          down ? Promise.reject(new Error("down")) : ledger.targets.record(decision),
+        record: (...decided: Parameters<typeof ledger.targets.record>) =>
+          down ? Promise.reject(new Error("down")) : ledger.targets.record(...decided),
       },
     };
     const gate = createCardTrustGate({ ...options, ledger: flaky });

@@ -82,10 +82,10 @@ describe("audit records and their export", () => {
       origin: "127.0.0.1:8080" as ServerName,
       checkedAt: T0,
     };
-    assert.equal(await fixture.ledger.targets.record({ ...target, trust: "verified" }), true);
+    assert.equal(await fixture.ledger.targets.record({ ...target, trust: "verified" }), "recorded");
     assert.equal(
       await fixture.ledger.targets.record({ ...target, trust: "verified", checkedAt: T0 + 1 }),
-      false,
+      "unchanged",
     );
     assert.equal(
       await fixture.ledger.targets.record({
@@ -94,7 +94,7 @@ describe("audit records and their export", () => {
         cardDigest: undefined,
         keyId: undefined,
       }),
-      true,
+      "recorded",
     );
     const records = (await fixture.rows("SELECT record FROM bridge_audit ORDER BY id")).map(
       (row) => row["record"],
