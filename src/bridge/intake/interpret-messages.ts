@@ -165,18 +165,22 @@ export interface Asked {
 
 const CANCEL_LENGTH_MAX = 512;
 
-/** The command may follow a ghost's mention. Only a short text is compared: anybody may mention thousands. */
+/** The command may follow a ghost's mention. Anybody may mention a thousand, so a pattern is made for one of them at most. */
 function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
   const body = questionTextOf(message);
   if (!body.endsWith(CANCEL_COMMAND) || body.length > CANCEL_LENGTH_MAX) return false;
   if (body === CANCEL_COMMAND) return true;
   const { leading } = message;
   const said = { body, inReplyTo: undefined, threadRoot: undefined, leading };
+  const before = body.slice(0, -CANCEL_COMMAND.length);
+  const name = before.trimEnd().replace(/[:,]$/, "").toLowerCase();
+  const isNamed = (user: UserId) =>
+    name.length < before.length &&
+    [user, `@${localpartOf(user)}`, localpartOf(user)].some((one) => one.toLowerCase() === name);
   return [...new Set(message.mentions)].some(
     (user) =>
       namespace.isGhost(user) &&
-      (leading?.user === user || body.toLowerCase().includes(localpartOf(user).toLowerCase())) &&
-      promptOf(said, user, undefined) === CANCEL_COMMAND,
+      (isNamed(user) || (leading?.user === user && promptOf(said, user, undefined) === CANCEL_COMMAND)),
   );
 }
 

@@ -19,8 +19,8 @@ const NOTHING_KNOWN: KnownFacts = {
 };
 
 describe("deriving from a message", () => {
-  it("takes !cancel behind a mention by the name that a card gives for the command [DEL-6]", () => {
-    const docs = "@agent_docs:a.test" as GhostMxid;
+  const docs = "@agent_docs:a.test" as GhostMxid;
+  const asCommand = (body: string, html = "", mentioned: readonly string[] = [docs]) => {
     const raw = {
       ...{
         type: "m.room.message",
@@ -30,8 +30,7 @@ describe("deriving from a message", () => {
         origin_server_ts: T0,
       },
       content: {
-        ...{ msgtype: "m.text", body: "Docs · Org A: !cancel", "m.mentions": { user_ids: [docs] } },
-        formatted_body: `<a href="https://matrix.to/#/${docs}">Docs · Org A</a>: !cancel`,
+        ...{ msgtype: "m.text", body, "m.mentions": { user_ids: mentioned }, formatted_body: html },
         "m.relates_to": { "m.in_reply_to": { event_id: "$q" } },
       },
     };
@@ -47,12 +46,34 @@ describe("deriving from a message", () => {
     };
     const known = { ...NOTHING_KNOWN, subjects: [subject] };
     const { cancels, delegations } = interpretMessages(asked, known, new Map(), NAMESPACE);
-    assert.deepEqual([cancels.map(({ delegation }) => delegation), delegations], [["7"], []]);
+    assert.deepEqual(delegations, []);
+    return cancels.map(({ delegation }) => delegation);
+  };
+
+  it("takes !cancel behind a mention by the name that a card gives for the command [DEL-6]", () => {
+    const link = `<a href="https://matrix.to/#/${docs}">Docs · Org A</a>: !cancel`;
+    assert.deepEqual(asCommand("Docs · Org A: !cancel", link), ["7"]);
+    assert.deepEqual(asCommand("Docs · Org A: !cancel"), []);
   });
 
-  for (const text of [" ".repeat(30_000), "!cancel", `agent_7: ${"x".repeat(30_000)} !cancel`]) {
-    it(`reads its text a few times, however many ghosts it mentions (${text.length} characters) [INT-7]`, () => {
+  it("takes !cancel behind a ghost's user ID or localpart, in any case, for the command [DEL-6]", () => {
+    for (const name of [docs, "@agent_docs", "agent_docs", "Agent_Docs"]) {
+      for (const between of [" ", ": ", ",", ":\n", "\t "])
+        assert.deepEqual(asCommand(`${name}${between}!cancel`), ["7"], `${name}${between}!cancel`);
+      for (const between of ["", " : ", "-", ",, ", ": please "])
+        assert.deepEqual(asCommand(`${name}${between}!cancel`), [], `${name}${between}!cancel`);
+    }
+    assert.deepEqual(asCommand("agent_docs: !cancel", "", ["@agent_doc:a.test", "@agent_docs:b.test"]), []);
+  });
+
+  const names = Array.from({ length: 1_000 }, (_, index) => `agent_${index}`).join(" ");
+  for (const text of [
+    ...[" ".repeat(30_000), "!cancel", `agent_7: ${"x".repeat(30_000)} !cancel`],
+    ...[`${names.slice(0, 500)} !cancel`, "AGENT_999!cancel"],
+  ]) {
+    it(`reads its text a few times, however many ghosts it mentions (${text.length} characters) [INT-7]`, (t) => {
       let reads = 0;
+      const { mock: patterns } = t.mock.method(globalThis, "RegExp");
       const mentions = Array.from({ length: 1_000 }, (_, index) => `@agent_${index}:a.test` as GhostMxid);
       const message: MessageEvent = {
         ...{ type: "message", msgtype: "m.text", event: event("q"), room: room("r"), position: 0 },
@@ -70,6 +91,7 @@ describe("deriving from a message", () => {
       };
       assert.deepEqual(interpretMessages(asked, NOTHING_KNOWN, new Map(), NAMESPACE).delegations, []);
       assert.ok(reads < 10, `${reads} times`);
+      assert.ok(patterns.callCount() < 10, `${patterns.callCount()} patterns`);
     });
   }
 });
