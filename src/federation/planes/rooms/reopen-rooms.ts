@@ -66,7 +66,9 @@ export async function reopenRooms(
       miss(gap.room, gap.reason, ` at ${gap.server}`);
     }
     const back: (readonly [RoomRecord, RoomState])[] = [];
-    const blocked = new Set(outOfReach.map(({ subject }) => subject));
+    // What another partner does not get back keeps nothing from this one.
+    const missed = outOfReach.filter((one) => one.partner === partner);
+    const blocked = new Set(missed.map(({ subject }) => subject));
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       if (blocked.has(visibleId(record.room))) return;
       const { obstacle, state } = await attempt(record, reopenMembers);

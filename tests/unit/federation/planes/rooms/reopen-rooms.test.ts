@@ -190,6 +190,51 @@ describe("reopenRooms", () => {
     );
   });
 
+  it("a room that one partner does not get back is opened again to another one [PLN-2]", async () => {
+    const other = "c.test" as ServerName;
+    const carol = `@carol:${other}` as UserId;
+    const state = (type: string, state_key: string, content: object, event_id = `$${type}`) => ({
+      ...{ type, state_key, sender: ALICE, event_id, origin_server_ts: 0, content },
+    });
+    const events = [
+      state("m.room.create", "", { room_version: "10" }),
+      state("m.room.power_levels", "", { users: { [ALICE]: 100 } }),
+      state("m.room.member", ALICE, { membership: "join" }),
+      state("m.room.member", JOINED, { membership: "ban" }, "$1"),
+      state("m.room.member", carol, { membership: "ban" }, "$2"),
+    ];
+    const lifted: UserId[] = [];
+    const setMembership = async (_room: RoomId, who: UserId) => {
+      if (who === JOINED) throw new DrawbridgeError("homeserver_refused", "not this one");
+      lifted.push(who);
+    };
+    const journalOf = (who: UserId, event: string) => {
+      const ban = { before: "join", event: event as EventId, actor: ALICE } as const;
+      const record: RoomRecord = { room: ROOM, bans: new Map([[who, ban]]) };
+      return { rooms: [record], room: () => record, append: async () => undefined };
+    };
+    const journals = [
+      [PARTNER, journalOf(JOINED, "$1")],
+      [other, journalOf(carol, "$2")],
+    ] as const;
+    const session = {
+      intent: { own: OWN, allow: [OWN, PARTNER, other], retained: [PARTNER, other], closing: [] },
+      operatorId: `@operator:${OWN}`,
+      operator: { roomState: async () => events },
+      journals: new Map<string, unknown>(journals),
+      clock: new ManualClock(0),
+      home: { differing: async () => [] },
+      tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, setMembership }) },
+      note: () => undefined,
+    } as unknown as RoomsSession;
+    const { outOfReach = [] } = await reopenRooms(session, [PARTNER, other]);
+    assert.deepEqual(lifted, [carol]);
+    assert.deepEqual(
+      outOfReach.map(({ partner, reason }) => [partner, reason]),
+      [[PARTNER, "refused"]],
+    );
+  });
+
   for (const [what, broken] of [
     ["its state", { roomState: true }],
     ["a token", { tokens: true }],
