@@ -36,6 +36,9 @@ import {
 } from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
+/** How long the users of one partner are invited in one pass, milliseconds, because a containment may be waiting for it. */
+const INVITING_MAX_MS = 120_000;
+
 export async function reopenRooms(
   session: RoomsSession,
   partners: readonly ServerName[],
@@ -91,8 +94,9 @@ export async function reopenRooms(
       else back.push([record, state]);
     }
     const invitations = { invited: 0, refused: 0 };
+    const until = session.clock.now() + INVITING_MAX_MS;
     await mapConcurrent(back, ROOMS_AT_ONCE, async ([record, state]) => {
-      const inviting = inviteAgain({ session, partner, record, state }, invitations);
+      const inviting = inviteAgain({ session, partner, record, state }, until, invitations);
       const reason = await inviting.catch((error: unknown) => refusedOf(session, error));
       if (reason === undefined) await lift(record);
       else miss(state.roomId, reason);
@@ -265,9 +269,10 @@ function writable(
   return restored;
 }
 
-/** Invites whom this plane took out of a room, into it or its replacement; returns why some could not be invited. */
+/** Invites whom this plane took out of a room, into it or its replacement; returns why some were not invited. @param until milliseconds since the Unix epoch */
 export async function inviteAgain(
   place: RecordedRoom,
+  until: number,
   counts: { invited: number; refused: number },
 ): Promise<RoomReason | undefined> {
   const { session, partner, state } = place;
@@ -279,8 +284,9 @@ export async function inviteAgain(
   // Where the ACL still denies them they could not accept.
   if (state.acl !== undefined && deniedByEnforcement(state.acl.content, partner)) return "not_invited";
   const acting = await session.tokens.as(actor);
-  if (acting === undefined) return inviteAgain(place, counts);
+  if (acting === undefined) return inviteAgain(place, until, counts);
   for (const user of users) {
+    if (session.clock.now() >= until) return "being_invited";
     const isTaken = await acting.invite(state.roomId, user).catch(undefinedFor("homeserver_unavailable"));
     // The partner's server could not be reached.
     if (isTaken === undefined) return "not_invited";

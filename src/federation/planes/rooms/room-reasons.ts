@@ -29,6 +29,8 @@ export const ROOM_REASONS = {
     "This server did not show the ACL in time and may let the partner in: ask its operator, then reconcile again.",
   not_invited:
     "The partner's server did not answer, so its users are not invited again: see that it runs, then reconcile again.",
+  being_invited:
+    "Invitations take long, because the homeserver limits them: the next pass goes on with them.",
   not_replaced: "The new room could not be completed: read the homeserver's log, then reconcile again.",
   not_deleted: "The homeserver did not finish taking the old room away: read its log, then reconcile again.",
 } as const;

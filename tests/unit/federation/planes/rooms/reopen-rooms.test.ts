@@ -76,7 +76,7 @@ function scene({ answer = "taken" as Answer } = {}) {
   } as unknown as RoomsSession;
   const counts = { invited: 0, refused: 0 };
   const invite = (record: RoomRecord, state: RoomState) =>
-    inviteAgain({ session, partner: PARTNER, record, state }, counts);
+    inviteAgain({ session, partner: PARTNER, record, state }, Number.POSITIVE_INFINITY, counts);
   return { asked, counts, invite };
 }
 
@@ -233,6 +233,40 @@ describe("reopenRooms", () => {
       outOfReach.map(({ partner, reason }) => [partner, reason]),
       [[PARTNER, "refused"]],
     );
+  });
+
+  it("a pass ends although many are to be invited slowly, and the next one goes on with them [PLN-2]", async () => {
+    const users = Array.from({ length: 60 }, (_, number) => user(`user${number}`));
+    const invited = new Set<UserId>();
+    const member = (who: UserId, membership: string) => ({
+      ...{ type: "m.room.member", state_key: who, sender: ALICE, event_id: "$m", content: { membership } },
+    });
+    const events = () => [
+      { ...member(ALICE, "join"), type: "m.room.create", state_key: "", content: { room_version: "12" } },
+      member(ALICE, "join"),
+      ...users.map((who) => member(who, invited.has(who) ? "invite" : "leave")),
+    ];
+    const ban = { before: "join", event: "$b" as EventId, actor: ALICE } as const;
+    const record: RoomRecord = { room: ROOM, bans: new Map(users.map((who) => [who, ban])) };
+    const clock = new ManualClock(0);
+    const invite = async (_room: RoomId, who: UserId) => {
+      await clock.advance(3_000);
+      invited.add(who);
+      return true;
+    };
+    const entries: string[] = [];
+    const append = async ({ act }: { act: string }) => void entries.push(act);
+    const session = {
+      intent: { own: OWN, allow: [OWN, PARTNER], retained: [PARTNER], closing: [] },
+      operatorId: `@operator:${OWN}`,
+      operator: { roomState: async () => events() },
+      journals: new Map([[PARTNER, { rooms: [record], room: () => record, append }]]),
+      ...{ clock, home: { differing: async () => [] }, note: () => undefined },
+      tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, invite }) },
+    } as unknown as RoomsSession;
+    const reasons = async () => (await reopenRooms(session, [PARTNER])).outOfReach?.map((one) => one.reason);
+    assert.deepEqual([await reasons(), invited.size, entries], [["being_invited"], 40, []]);
+    assert.deepEqual([await reasons(), invited.size, entries], [[], 60, ["lifted"]]);
   });
 
   for (const [what, broken] of [
