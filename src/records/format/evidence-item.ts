@@ -71,6 +71,9 @@ export function operatorItem(
 export const OWNER_WORD = "owner:";
 /** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
 export const TRIGGER_WORD = "trigger:";
+/** Prefixes of the words by which an organisation says, in its data duties, how long it keeps what it has. */
+export const RETENTION_WORD = "retention:";
+export const BACKUPS_WORD = "backups_expire_by:";
 /** Prefix of the word that says why a stage was opened before both had signed the one before it. */
 export const SKIPPED_WORD = "countersignature_skipped:";
 export const KEPT_BY_CONTRACT = "kept_by_contract";
@@ -90,6 +93,10 @@ export function isOfPurge({ probe }: EvidenceItem): boolean {
 
 export function ownerAttested(attested: readonly string[]): string | undefined {
   return attested.find((word) => word.startsWith(OWNER_WORD))?.slice(OWNER_WORD.length);
+}
+
+export function retentionWord({ state, until }: { readonly state: string; readonly until: string | null }) {
+  return `${RETENTION_WORD}${state}${until === null ? "" : `:${until}`}`;
 }
 
 export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {

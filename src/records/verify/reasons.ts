@@ -162,6 +162,11 @@ export const REASONS = {
   purge_of_another_kind: missing("no item shows a purge of the partner's data", COMPLETE_AGAIN, 5),
   purge_not_waived: missing("the purge is neither done nor waived with a reason", COMPLETE_AGAIN, 5),
   retention_undecided: missing("a duty to keep has no last day, or an ended one has", COMPLETE_AGAIN, 5),
+  duties_differ: wrong(
+    "the completion names another retention or expiry of backups than the remover's data duties attest",
+    "Put the duties in the private record back to what the stage states, and make the completion again.",
+    5,
+  ),
   readmission_undecided: missing("a re-admission without owner or conditions", COMPLETE_AGAIN, 6),
   times_out_of_order: wrong(
     "the times contradict the order in which it must have happened",

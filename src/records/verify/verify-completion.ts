@@ -1,6 +1,14 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
 import { isDeepStrictEqual } from "node:util";
-import { isOfPurge, ownerAttested, showsPurge, TRIGGER_WORD } from "../format/evidence-item.ts";
+import {
+  BACKUPS_WORD,
+  isOfPurge,
+  ownerAttested,
+  RETENTION_WORD,
+  retentionWord,
+  showsPurge,
+  TRIGGER_WORD,
+} from "../format/evidence-item.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
 import {
   type CompletionPredicate,
@@ -63,6 +71,7 @@ export function bindingProblems(
     checkTimes(bound);
     checkTrigger(bound);
     checkOwner(bound);
+    checkKept(bound);
     checkPurge(bound);
   });
 }
@@ -193,6 +202,16 @@ function checkOwner({ partner, attestations, static_tests, bound, report }: Boun
   for (const { organisation, command } of static_tests) {
     const isStated = organisation !== partner || own.predicate.attested.includes(command);
     if (!isStated) report("static_test_not_attested", command);
+  }
+}
+
+/** What the partner has signed of how long the remover keeps its data, the completion does not change. */
+function checkKept({ remover, duties: { retention, backup_expiry }, bound, report }: Bound): void {
+  const own = bound.find(({ predicate }) => predicate.organisation === remover && isDuties(predicate));
+  const stated = new Set([retentionWord(retention), `${BACKUPS_WORD}${backup_expiry.by}`]);
+  for (const word of own?.predicate.attested ?? []) {
+    const isAbout = word.startsWith(RETENTION_WORD) || word.startsWith(BACKUPS_WORD);
+    if (isAbout && !stated.has(word)) report("duties_differ", word);
   }
 }
 

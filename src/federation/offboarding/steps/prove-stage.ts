@@ -3,7 +3,9 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isLeftOpen, isSettled } from "../../../records/conditions/evaluate.ts";
 import {
+  BACKUPS_WORD,
   OWNER_WORD,
+  retentionWord,
   SKIPPED_WORD,
   startedAtOf,
   TRIGGER_WORD,
@@ -144,8 +146,8 @@ function attestedDuties({ facts, run }: RunContext): readonly string[] {
   try {
     const { owner, retention, backupsExpireBy } = facts(run);
     return [
-      `backups_expire_by:${backupsExpireBy}`,
-      `retention:${retention.state}${retention.until === null ? "" : `:${retention.until}`}`,
+      `${BACKUPS_WORD}${backupsExpireBy}`,
+      retentionWord(retention),
       "replicated_history_not_retracted",
       STATIC_TESTS_COMMAND,
       `${OWNER_WORD}${owner}`,

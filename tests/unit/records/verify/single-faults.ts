@@ -332,6 +332,14 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
     "kept for ever",
     completion(({ duties }) => ({ duties: { ...duties, retention: { state: "kept", until: null } } })),
   ],
+  ...["retention:ended", "backups_expire_by:2026-12-31"].map(
+    (word) =>
+      [
+        "duties_differ",
+        `the remover's data duties say ${word}`,
+        { stage: only("a.test", "data_duties", ({ attested }) => ({ attested: [...attested, word] })) },
+      ] as const,
+  ),
   [
     "readmission_undecided",
     "by nobody",
