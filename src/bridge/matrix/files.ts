@@ -12,7 +12,7 @@ import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
 import { plainLine } from "./markdown.ts";
-import { mapValue, type Outcome } from "./request-result.ts";
+import { mapValue, type Outcome, ok } from "./request-result.ts";
 
 export interface AnswerFile {
   readonly name: string;
@@ -58,14 +58,20 @@ export function fileName(name: string): string {
 export type UploadFile = ReturnType<typeof createUploader>;
 
 export function createUploader({ homeserver, ghosts, ledger, random }: UploaderDependencies) {
-  /** The event's content without a relation; undefined when the homeserver did not take the file. */
+  /** The event's content without a relation; undefined when the homeserver did not answer, or take the file. */
   return async (
     { roomId, ghost }: { readonly roomId: RoomId; readonly ghost: GhostMxid },
     file: AnswerFile,
     signal: AbortSignal,
   ): Promise<UnknownObject | undefined> => {
     const mimetype = verifiedType(file);
-    const sealed = (await ledger.isRoomEncrypted(roomId)) ? encrypt(file.content, random) : undefined;
+    const readState = (actor: GhostActor) => homeserver.stateEvent(actor, roomId, "m.room.encryption");
+    // In a room that the ghost has just joined, or has yet to read, that may not be recorded.
+    const state = (await ledger.isRoomEncrypted(roomId))
+      ? ok({})
+      : await ghosts.acting(ghost, readState, signal);
+    if (state.kind !== "ok") return undefined;
+    const sealed = state.value === undefined ? undefined : encrypt(file.content, random);
     const bytes = sealed?.bytes ?? file.content;
     const type = sealed === undefined ? mimetype : OCTETS;
     const uploaded = await ghosts.acting(ghost, (actor) => homeserver.upload(actor, bytes, type), signal);

@@ -18,10 +18,18 @@ const PNG = Buffer.from("\x89PNG\r\n\x1a\n rest", "latin1");
 const TO = { roomId: "!r" as RoomId, ghost: "@agent_docs:a.test" as GhostMxid };
 const SIGNAL = new AbortController().signal;
 
-async function setUp(t: TestContext, isEncrypted: boolean, answer: ScriptedAnswer) {
-  const server = await scriptedHomeserver(t, ({ path }) =>
-    path.includes("/upload") || path.includes("/download") ? answer : { body: {} },
-  );
+const NO_STATE = { status: 404, body: { errcode: "M_NOT_FOUND" } };
+
+async function setUp(
+  t: TestContext,
+  isEncrypted: boolean,
+  answer: ScriptedAnswer,
+  state: ScriptedAnswer = NO_STATE,
+) {
+  const server = await scriptedHomeserver(t, ({ path }) => {
+    if (path.includes("/state/m.room.encryption")) return state;
+    return path.includes("/upload") || path.includes("/download") ? answer : { body: {} };
+  });
   const { homeserver, clock } = ghostSide(t, server.url);
   const ghosts = new Ghosts({ homeserver, clock, random: systemRandom, ledger: memoryGhostLedger() });
   const ledger = { isRoomEncrypted: async () => isEncrypted };
@@ -64,6 +72,17 @@ describe("files of an answer", () => {
     assert.ok(server.seen.some(({ path }) => path.includes("/media/v3/upload")));
     const image = await upload(TO, { name: "x", mediaType: "image/png", content: PNG }, SIGNAL);
     assert.equal(image?.["msgtype"], "m.image");
+  });
+
+  it("a file is encrypted where the room's state says so before it is recorded, and kept back where that cannot be read [DEL-6]", async (t) => {
+    const file = { name: "a.txt", mediaType: "text/plain", content: Buffer.from("the secret answer") };
+    const state = { status: 200, body: { algorithm: "m.megolm.v1.aes-sha2" } };
+    const said = await (await setUp(t, false, STORED, state)).upload(TO, file, SIGNAL);
+    assert.deepEqual([said?.["url"], typeof said?.["file"]], [undefined, "object"]);
+    const away = { status: 500, body: { errcode: "M_UNKNOWN" } };
+    const { server, upload } = await setUp(t, false, STORED, away);
+    assert.equal(await upload(TO, file, SIGNAL), undefined);
+    assert.ok(server.seen.every(({ path }) => !path.includes("/upload")));
   });
 
   it("in an encrypted room the homeserver gets ciphertext, which the event's key opens [DEL-6]", async (t) => {
