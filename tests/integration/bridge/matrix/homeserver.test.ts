@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { sha256 } from "../../../../src/domain/digest.ts";
 import { parseMember, type RoomId } from "../../../../src/domain/identifiers.ts";
 import { TcpLink } from "../../../chaos/tcp-link.ts";
@@ -102,6 +103,8 @@ describe("requests to a faulty homeserver", () => {
     });
     t.after(() => link.close());
     assert.equal((await homeserver.versions()).kind, "ok");
+    // By then the connection is idle, and takes the next request.
+    await setImmediate();
     link.set("half_open");
     assert.partialDeepStrictEqual(await homeserver.versions(), { kind: "retry", cause: "timeout" });
     link.set("open");
