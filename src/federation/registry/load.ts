@@ -63,7 +63,7 @@ export function loadRegistry(files: ReadonlyMap<string, RegistryFile>, known: Kn
 
   const own = files.get(ORGANISATION_FILE);
   const { value: organisation, problems: found } =
-    own === undefined ? NO_ORGANISATION : readRegistryFile(Organisation, textOf(own), ORGANISATION_FILE);
+    own === undefined ? NO_ORGANISATION : readOrganisation(textOf(own));
   add(found);
   if (organisation === undefined) throw new RegistryError(problems);
 
@@ -102,6 +102,16 @@ function unknownFile(path: string): RegistryProblem {
 
 function textOf(file: RegistryFile): string {
   return typeof file === "string" ? file : file.text();
+}
+
+/** The last valid one, because a command reads the registry of several revisions, and few of them change this file. */
+let lastOrganisation: { readonly text: string; readonly value: Organisation } | undefined;
+
+function readOrganisation(text: string) {
+  if (lastOrganisation?.text === text) return { value: lastOrganisation.value, problems: [] };
+  const read = readRegistryFile(Organisation, text, ORGANISATION_FILE);
+  if (read.value !== undefined) lastOrganisation = { text, value: read.value };
+  return read;
 }
 
 function readPartner(file: RegistryFile, path: string, known: KnownPartners) {

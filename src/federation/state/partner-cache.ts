@@ -13,10 +13,14 @@ import type { StateFolder } from "./folder.ts";
 const FORM = 1;
 const SPARE_LINES = 1_000;
 
+let header: string | undefined;
+
 /** Changes whenever what a partner's file may hold does. */
 function headerOf(): string {
+  if (header !== undefined) return header;
   const schema = JSON.stringify(z.toJSONSchema(Partner, { io: "input", unrepresentable: "any" }));
-  return `drawbridge-partners ${FORM} ${sha256Tagged(schema)}`;
+  header = `drawbridge-partners ${FORM} ${sha256Tagged(schema)}`;
+  return header;
 }
 
 /** `loadRegistry` adds to it what it reads. */
@@ -29,8 +33,8 @@ export class PartnerCache extends Map<string, Partner> {
   constructor(state: StateFolder) {
     super();
     this.#file = state.file("cache", "partners.jsonl");
-    const [header, ...lines] = (readIfPresent(this.#file) ?? "").split("\n");
-    if (header !== this.#header) return;
+    const [found, ...lines] = (readIfPresent(this.#file) ?? "").split("\n");
+    if (found !== this.#header) return;
     for (const line of lines) {
       const entry = parseJson(line);
       if (Array.isArray(entry) && entry.length === 2 && isObject(entry[1]))
