@@ -62,12 +62,13 @@ export function createTargets(pool: Pool) {
      * Records a decision; `recorded`: it differs from the recorded one, and there is an audit record of it.
      * @param seen the recorded decision when this one was begun: verified is not recorded over a later quarantine
      */
-    async record(decision: TargetDecision, seen?: Pick<TargetRecord, "checkedAt">) {
+    async record(decision: TargetDecision, seen?: Pick<TargetRecord, "trust" | "checkedAt">) {
       const { ghost, agentId, trust, targetFingerprint, checkedAt } = decision;
       const { keyId, cardDigest, agentVersion, origin } = decision;
       const target = [ghost, agentId, trust, targetFingerprint];
-      const times = [toTime(checkedAt), origin, seen && toTime(seen.checkedAt)];
-      const { changed } = await RECORD.one(pool, [...target, keyId, cardDigest, agentVersion, ...times]);
+      const quarantinedAt = seen?.trust === "quarantined" ? toTime(seen.checkedAt) : null;
+      const card = [keyId, cardDigest, agentVersion, toTime(checkedAt), origin];
+      const { changed } = await RECORD.one(pool, [...target, ...card, quarantinedAt]);
       if (changed === 1) return "recorded";
       const isOvertaken =
         trust === "verified" && (await TARGETS.first(pool, [ghost]))?.trust === "quarantined";
