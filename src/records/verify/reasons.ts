@@ -160,7 +160,11 @@ export const REASONS = {
   ),
   purge_not_shown: missing("no evidence of the data duties shows the purge", COMPLETE_AGAIN, 5),
   purge_of_another_kind: missing("no item shows a purge of the partner's data", COMPLETE_AGAIN, 5),
-  purge_not_waived: missing("the purge is neither done nor waived with a reason", COMPLETE_AGAIN, 5),
+  purge_not_waived: missing(
+    "the purge is neither done nor waived with a reason that the data duties show",
+    COMPLETE_AGAIN,
+    5,
+  ),
   retention_undecided: missing("a duty to keep has no last day, or an ended one has", COMPLETE_AGAIN, 5),
   duties_differ: wrong(
     "the completion names another retention or expiry of backups than the remover's data duties attest",

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import {
   BACKUPS_WORD,
   isOfPurge,
+  isPurgeWaiver,
   ownerAttested,
   RETENTION_WORD,
   retentionWord,
@@ -222,6 +223,14 @@ function isDuties({ stage }: StagePredicate): boolean {
 function checkPurge({ partner, duties: { purge }, bound, items, isWhole, report }: Bound): void {
   if (!isWhole) return;
   const shown = evidenceOf(bound.filter(({ predicate }) => isDuties(predicate)));
+  const isWaived = [...shown].some((digest) => {
+    const item = items.get(digest);
+    // What an absent item would have shown is not known.
+    return item === undefined || (isPurgeWaiver(item, purge.waiver) && item.partner === partner);
+  });
+  if (purge.state === "waived" && purge.waiver !== null && !isWaived) {
+    report("purge_not_waived", purge.waiver);
+  }
   const held = purge.evidence.flatMap((digest) => items.get(digest) ?? []);
   for (const digest of purge.evidence) {
     const item = items.get(digest);

@@ -328,6 +328,13 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
     })),
   ],
   [
+    "purge_not_waived",
+    "waived with a reason that no item of the data duties has",
+    completion(({ duties }) => ({
+      duties: { ...duties, purge: { state: "waived", evidence: [], waiver: "nothing_was_stored" } },
+    })),
+  ],
+  [
     "retention_undecided",
     "kept for ever",
     completion(({ duties }) => ({ duties: { ...duties, retention: { state: "kept", until: null } } })),
