@@ -103,8 +103,20 @@ export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
 }
 
 /** The registry as it was when the run was opened. @throws as `stateAt` */
-export async function registryBefore(federation: Federation, { baseline }: Run): Promise<Registry> {
-  return (await stateAt(federation, baseline.revision as Revision)).registry;
+export async function registryBefore(
+  federation: Federation,
+  { baseline: { revision } }: Run,
+): Promise<Registry> {
+  try {
+    return (await stateAt(federation, revision as Revision)).registry;
+  } catch (cause) {
+    if (!(cause instanceof DrawbridgeError) || cause.code !== "repository_unusable") throw cause;
+    const what = `the run was opened at ${revision}, whose registry cannot be read: ${cause.message}`;
+    throw new DrawbridgeError("repository_unusable", what, {
+      hint: "Bring that commit back from a clone (git fetch), or end the run (drawbridge offboarding abort) and open another: what the partner had before is retired by it.",
+      cause,
+    });
+  }
 }
 
 /** Does one step of the run that is named, as by `findRun`, while no other process does. */

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { parse } from "yaml";
 import { systemClock } from "../../../../src/domain/clock.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/run/context.ts";
 import {
   findRun,
@@ -142,6 +143,19 @@ describe("removal workflow", () => {
     assert.equal(await a.federation.repository.head(), head);
     await closeStages(1);
     assert.equal((await planRemoval(a.context)).steps.length, 5);
+  });
+
+  it("plan names the revision that the run was opened at, and what to do, where the repository has lost it [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    const revision = "0".repeat(39).concat("1");
+    const { state, ...run } = findRun(a.federation.state, undefined);
+    writeRun(state, { ...run, baseline: { ...run.baseline, revision } });
+    await assert.rejects(planRemoval(a.context), (error) => {
+      assert.ok(error instanceof DrawbridgeError && error.code === "repository_unusable", String(error));
+      assert.match(error.message, /^the run was opened at 0{39}1, whose registry cannot be read: /);
+      assert.match(error.hint ?? "", /offboarding abort/);
+      return true;
+    });
   });
 
   it("sign refuses a stage whose exit condition does not hold, with probe, finding and hint [OFF-2]", async (t) => {
