@@ -137,6 +137,8 @@ function reportAct({ act, partner, record, recordPath, revision, setAside }: Act
   } else if (setAside !== undefined) {
     say(`SET ASIDE: broken files were put back to ${short(setAside.lastGood)}, the last good revision:`);
     for (const path of setAside.paths) say(`  ${printableLine(path)}`);
+    say("What was committed in them stays in the history, and clones are not touched. To see it:");
+    say(`  git -C ${shellWord(repository)} show ${shellWord(`${short(revision)}^:FILE`)}`);
   }
 }
 

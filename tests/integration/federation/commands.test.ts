@@ -84,6 +84,16 @@ describe("federation commands", () => {
     for (const text of records.values()) ContainmentRecord.parse(JSON.parse(text));
   });
 
+  it("contain says that broken files were put back, and shows by its command what was committed in them [CON-1]", async (t) => {
+    const { drawbridge, repository } = await deployment(t);
+    await commitOnTop(repository, new Map([[PILOTS, "allowed: everybody\n"]]));
+    const { code, stderr } = await drawbridge("federation", "contain", "lighthouse");
+    assert.equal(code, 0, stderr);
+    assert.ok(stderr.includes(`  ${PILOTS}\nWhat was committed in them stays in the history`), stderr);
+    const command = /git -C .*:FILE.*/.exec(stderr)?.[0].replace("FILE", PILOTS) ?? "";
+    assert.equal((await run("sh", ["-c", command], { cwd: "/" })).stdout, "allowed: everybody\n");
+  });
+
   it("restore names first what it cannot repair [CON-1]", async (t) => {
     const { drawbridge } = await deployment(t);
     const { code, stdout } = await drawbridge("federation", "restore", "dredger");
