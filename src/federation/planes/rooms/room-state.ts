@@ -67,7 +67,7 @@ function numberOr(value: unknown, otherwise: number): number {
   return otherwise;
 }
 
-/** Levels as homeservers read them, and as they take them: before room version 10 others may have written text or fractions. */
+/** Levels as homeservers take them: before room version 10 others may have written text or fractions, before 6 any number. */
 function withIntegers(content: unknown): PowerContent {
   const members = Object.entries(membersOf(content)).map(([name, value]) => {
     if (isObject(value)) return [name, withIntegers(value)];
@@ -78,7 +78,8 @@ function withIntegers(content: unknown): PowerContent {
 
 function integerOr(value: string | number): string | number {
   const level = numberOr(value, Number.NaN);
-  return Number.isNaN(level) ? value : Math.trunc(level);
+  if (Number.isNaN(level)) return value;
+  return Math.min(Math.max(Math.trunc(level), Number.MIN_SAFE_INTEGER), Number.MAX_SAFE_INTEGER);
 }
 
 export type Membership = "join" | "invite" | "knock" | "leave" | "ban";
