@@ -5,7 +5,7 @@
 import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import { type ChangeBase, type Proposal, proposeEdit } from "../change/commit-change.ts";
+import { type ChangeBase, changeBase, type Proposal, proposeEdit } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { consumersOf } from "../registry/partner.ts";
@@ -119,7 +119,9 @@ type Remembered = z.output<typeof Remembered>;
 export async function pinAgent(context: Federation, parts: AgentParts, options: PinOptions) {
   const { agent, identity, partner } = options;
   const { state } = context;
-  const memory = `agents/pin-${encodeURIComponent(partner)}-${agent}.json`;
+  // By its server name, whichever of its names the partner is called by.
+  const { serverName } = consumerOf((await changeBase(context)).registry, partner);
+  const memory = `agents/pin-${encodeURIComponent(serverName)}-${agent}.json`;
   const kept = state.read(Remembered, memory, () => undefined);
   const known = isSameIdentity(kept?.fresh, identity) ? kept : undefined;
   let now: Remembered = {
