@@ -15,7 +15,7 @@ import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/fo
 import { setAsideLines } from "../../change/commit-change.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";
-import { goodState } from "../../reconcile/accept-head.ts";
+import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, type Partner, partnerEntry } from "../../registry/partner.ts";
 import { gitLine } from "../../repository/git.ts";
@@ -126,7 +126,7 @@ async function opened(context: RunContext, stage: StageName, skipped: string | n
 async function scopeNow(context: RunContext, stage: StageName): Promise<Scope> {
   const { run } = context;
   const { baseline } = run;
-  const { desired } = await goodState(context);
+  const { desired } = await (run.kind === "emergency" ? acceptedState : goodState)(context);
   const entry = partnerEntry(desired.registry, counterpartyIn(run));
   const { plane, edit } = removalStep(run.kind, stage);
   if (entry === undefined || plane === null || edit === null) return baseline.scope;

@@ -9,7 +9,12 @@ import { sign } from "../../../../src/federation/offboarding/steps/sign-and-comp
 import { prepareRooms } from "../../../../src/federation/readmission/rooms.ts";
 import { assessBranch } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
-import { allowedSigners, commitRegistry, signingKey } from "../../../support/control-repository.ts";
+import {
+  allowedSigners,
+  commitOnTop,
+  commitRegistry,
+  signingKey,
+} from "../../../support/control-repository.ts";
 import { makeParties, openRunAt, openSide } from "../../../support/offboarding.ts";
 import { A } from "../../../support/offboarding-planes.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
@@ -48,6 +53,18 @@ describe("a head that nobody may have put there", () => {
       [baseline.revision, baseline.scope.agents, baseline.scope.pins],
       [good, ["docs-qa"], ["b-docs-qa"]],
     );
+  });
+
+  it("a stage of an emergency leaves out what was pushed since the planes were closed [OFF-2]", async (t) => {
+    const { side } = await refusedHead(t);
+    await openRunAt(side, { kind: "emergency" });
+    assert.equal((await next(side.context)).did, "contained");
+    const { repository } = side.federation;
+    await commitOnTop(repository, new Map([["README.md", "unsigned"]]));
+    const { stage, progress } = await next(side.context);
+    assert.equal(stage, "a2a_stop");
+    assert.notEqual(progress?.commit ?? null, null);
+    assert.equal((await assessBranch(side.federation)).assessment.good, true);
   });
 
   it("a scope that names no agent does not show that there is none [OFF-5]", async (t) => {
