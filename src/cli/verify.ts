@@ -29,7 +29,8 @@ The exit code of a record:
   1  not verified
   2  the command line, the trust file or a key is wrong, or the file of the record cannot be opened
   5  everything that the two manage is closed, and they do not manage every part; what is left is named
-  6  unilateral: the remover's side is closed, and the partner has shown nothing closed`,
+  6  unilateral: everything that the remover manages is closed, what is left is named, and the partner has shown
+     nothing closed`,
   run([file], options) {
     const report = verifyRecord(readInput(file, ABSENT, "usage"), loadTrust(options.trust));
     print(options, report, () => renderReport(report));
@@ -57,7 +58,10 @@ function renderReport(report: RecordReport): string {
     headline(report),
     ...about(report),
     "",
-    ...(report.problems.length === 0 && report.outcome !== "not_verified" ? found(report) : problems(report)),
+    ...(report.problems.length === 0 && report.outcome !== "not_verified" ? [] : problems(report)),
+    ...(report.outcome === "unilateral" ? [""] : []),
+    // What the remover does not manage, and what it waived, is told of a unilateral record too.
+    ...(report.outcome === "not_verified" ? [] : found(report)),
   ];
   return `${lines.join("\n")}\n`;
 }
@@ -67,8 +71,8 @@ function headline({ outcome, problems: wrong, unmanaged }: RecordReport): string
   const parts = counted(unmanaged.length, "condition");
   const headlines: Readonly<Record<typeof outcome, string>> = {
     verified: "VERIFIED: both organisations signed this removal, and it is complete.",
-    incomplete: `INCOMPLETE: both signed this removal; ${parts} about unmanaged parts is not shown.`,
-    unilateral: "UNILATERAL: the remover's side is closed; the partner has shown nothing closed.",
+    incomplete: `INCOMPLETE: both signed this removal; not shown: ${parts} about unmanaged parts.`,
+    unilateral: "UNILATERAL: what the remover manages is closed; the partner has shown nothing closed.",
     not_verified: `NOT VERIFIED: ${reasons}, at ${counted(wrong.length, "place")}.`,
   };
   return headlines[outcome];
@@ -97,7 +101,7 @@ function found(report: RecordReport): string[] {
     ...stageLines(report.unmanaged),
     `Only attested: ${counted(report.attested.length, "item")} said and signed, shown by nothing`,
     ...attestedLines(report.attested),
-    "Left open, though it is verified",
+    `Left open${report.verified ? ", though it is verified" : ""}`,
     ...cut([
       ...report.missing.map(({ where, what }) => `${where}: ${what}`),
       "what was replicated before the removal is not retracted",

@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { copyFileSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
+import { type EvidenceItem, evidenceItem } from "../../../src/records/format/evidence-item.ts";
 import { fileText, type RecordFile, statementBytes } from "../../../src/records/format/statements.ts";
 import { bySigners, type Changes, party, type Removal, removalOf } from "../../support/removal.ts";
 import { ROOT, run, temporaryFolder, writeFile } from "../../support/temporary.ts";
@@ -65,6 +66,27 @@ describe("verifying without Drawbridge", () => {
     assert.notEqual((await shell(forged.folder, evidence)).code, 0);
   });
 
+  it("openssl's commands refuse an item that nobody signed, and a stage that the completion does not bind [OFF-3]", async (t) => {
+    const [{ digest: _, ...body }] = (await removalOf(A, B)).file.evidence as [EvidenceItem];
+    const unsigned = evidenceItem({ ...body, subject: "!nobody-signed-this" });
+    const added = await folderOf(t, {
+      file: (file) => ({ ...file, evidence: [...file.evidence, unsigned] }),
+    });
+    await shell(added.folder, takeApart);
+    assert.equal((await shell(added.folder, signatures)).code, 0);
+    assert.notEqual((await shell(added.folder, evidence)).code, 0);
+
+    const earlier = (await removalOf(A, B, { run: "f".repeat(32) })).file.stages[4];
+    const exchanged = await folderOf(t, {
+      file: (file) => ({ ...file, stages: file.stages.map((one, index) => (index === 4 ? earlier : one)) }),
+    });
+    await shell(exchanged.folder, takeApart);
+    assert.equal((await shell(exchanged.folder, signatures)).stdout.match(/Verified OK/g)?.length, 26);
+    const bound = await shell(exchanged.folder, stages);
+    assert.equal(bound.code, 1);
+    assert.match(bound.stdout, /stage05\.json is NOT BOUND\n$/);
+  });
+
   it("what is read after openssl has verified it is what was signed, whatever an unsigned item names as its digest [OFF-3]", async (t) => {
     const { folder, removal } = await folderOf(t, {
       file: (file) => ({
@@ -107,6 +129,12 @@ describe("verifying without Drawbridge", () => {
     const [one, two] = first.signatures;
     assert.ok(one !== undefined && two !== undefined);
     const strange = party("b.test");
+    const restated = await removalOf(A, B, {
+      stage: (predicate) =>
+        predicate.position === 6 ? { ...predicate, attested: [...predicate.attested, "other"] } : predicate,
+    });
+    const another = restated.file.stages[10];
+    assert.ok(another !== undefined);
     const forged: readonly (readonly [string, Partial<RecordFile>])[] = [
       ["one signature", { stages: [{ ...first, signatures: [one] }, ...rest] }],
       [
@@ -115,6 +143,7 @@ describe("verifying without Drawbridge", () => {
       ],
       ["a signature of a stranger", { completion: await bySigners(completion, [A, strange]) }],
       ["a stage less", { stages: rest }],
+      ["another statement of a stage", { stages: [another, ...file.stages] }],
       ["an item less", { evidence: items }],
       ["an altered item", { evidence: [{ ...item, status: item.status === 200 ? 403 : 200 }, ...items] }],
       ["another run's stages", { stages: (await removalOf(A, B, { run: "f".repeat(32) })).file.stages }],

@@ -10,6 +10,7 @@ import { runCliHere } from "../../support/cli-in-process.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { type Changes, minute, party, removalOf } from "../../support/removal.ts";
 import { runCli, temporaryFolder, writeFile } from "../../support/temporary.ts";
+import { unmanaged } from "../records/verify/changed-records.ts";
 
 const A = party("a.test");
 const B = party("b.test");
@@ -79,6 +80,27 @@ describe("drawbridge verify", () => {
       "records/not-verified.txt",
       steady(stdout).replace(places, "at    <three places> and 1 more"),
     );
+  });
+
+  it("a unilateral record says what the remover does not manage, and calls only the rest closed [ADO-1]", async (t) => {
+    const folder = await folderOf(t, {
+      items: (items, organisation, stage) =>
+        organisation === "a.test" && stage === "a2a_stop" ? items.slice(0, 1) : items,
+      item: (item, organisation, stage) => {
+        if (organisation === "b.test") return stage === "data_duties" ? item : { ...item, probe: "other" };
+        return stage === "a2a_stop" || item.probe === "card_fetch" ? unmanaged(item) : item;
+      },
+      stage: (predicate) =>
+        predicate.organisation === "a.test"
+          ? { ...predicate, scope: { ...predicate.scope, parts: ["homeserver", "bridge"] } }
+          : predicate,
+    });
+    const { code, stdout } = await verify(folder);
+    assert.equal(code, 6);
+    assert.match(stdout, /^UNILATERAL: what the remover manages is closed; /);
+    assert.match(stdout, /\nunilateral: /);
+    assert.match(stdout, /\nUnmanaged: nothing is known of\n {2}1 a2a_stop {6}a\.test: in_force, /);
+    assert.match(stdout, /\nLeft open\n/);
   });
 
   it("every item that a record attests is printed, also where there are many [OFF-3]", async (t) => {
