@@ -52,7 +52,7 @@ const EvidencePackBody = z.strictObject({
     user_attribution: z.literal(LIMITS.user_attribution),
     live_tokens: z.strictObject({
       longest_life_seconds: z.literal(TOKEN_LIFE_S),
-      /** When the last token expires that was issued before the client was observed to be refused; null when it was not. */
+      /** When the last token expires that was issued before its clients were observed to be refused; null when one was not. */
       dead_by: Time.nullable(),
     }),
   }),
@@ -124,16 +124,24 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
     stream_items: streams.flatMap(({ items }) => items),
     limits: {
       ...LIMITS,
-      live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by: deadBy([...inside, ...outside]) },
+      live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by: deadBy([...inside, ...outside], azp) },
     },
   });
 }
 
-/** No token is issued after the client was first observed to be refused, so none lives longer than a token's life from then. */
-function deadBy(items: readonly EvidenceItem[]): string | null {
-  const isRefusal = ({ probe, verdict }: EvidenceItem) =>
-    verdict === "closed" && (probe === "token_request" || probe === "issuer_client");
-  const refused = items.filter(isRefusal).map(({ at }) => Date.parse(at));
-  if (refused.length === 0) return null;
-  return new Date(Math.min(...refused) + TOKEN_LIFE_S * 1_000).toISOString();
+/**
+ * No token is issued to a client after it was first observed to be refused, so none lives longer than a token's life from
+ * then. Null unless that was observed of each client, and nothing says of one that it is still given tokens: a probe file
+ * with an old secret is refused although the client is enabled.
+ */
+export function deadBy(items: readonly EvidenceItem[], azp: string): string | null {
+  const about = items.filter(({ probe }) => probe === "token_request" || probe === "issuer_client");
+  const declared = about.flatMap(({ probe, subject }) => (probe === "issuer_client" ? (subject ?? []) : []));
+  const refused = [...new Set([azp, ...declared])].map((client) => {
+    const found = about.filter(({ subject }) => subject === client);
+    if (found.some(({ verdict }) => verdict === "open")) return Number.POSITIVE_INFINITY;
+    return Math.min(...found.flatMap(({ verdict, at }) => (verdict === "closed" ? Date.parse(at) : [])));
+  });
+  const last = Math.max(...refused);
+  return Number.isFinite(last) ? new Date(last + TOKEN_LIFE_S * 1_000).toISOString() : null;
 }

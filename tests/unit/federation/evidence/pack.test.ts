@@ -5,13 +5,14 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import {
+  deadBy,
   type EvidencePackBody,
   LIMITS,
   packProblems,
   sealPack,
 } from "../../../../src/federation/evidence/pack.ts";
 import { collectStream, STREAM_NAMES } from "../../../../src/federation/evidence/record-streams.ts";
-import { evidenceItem } from "../../../../src/records/format/evidence-item.ts";
+import { evidenceItem, operatorItem } from "../../../../src/records/format/evidence-item.ts";
 import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 
 const PARTNER = { serverName: "b.test:8449", azp: "org-b-bridge", agents: new Set(["org-b-docs-qa"]) };
@@ -89,6 +90,25 @@ function body(): EvidencePackBody {
 }
 
 describe("evidence packs and record streams", () => {
+  it("deadBy names a time only where every client is refused and none is still enabled [EVD-1]", () => {
+    const found = (probe: string, subject: string, verdict: "open" | "closed", second: number) =>
+      operatorItem(Date.parse(AT) + second * 1_000, {
+        ...{ plane: "gateway", partner: PARTNER.serverName, probe, subject, verdict, layer: "issuer" },
+      });
+    const at = (second: number) => new Date(Date.parse(AT) + (second + 300) * 1_000).toISOString();
+    const refused = found("issuer_client", PARTNER.azp, "closed", 1);
+    const tried = found("token_request", PARTNER.azp, "closed", 2);
+    const applicant = found("issuer_client", "applicant", "closed", 3);
+    assert.equal(deadBy([refused, tried], PARTNER.azp), at(1));
+    assert.equal(deadBy([tried], PARTNER.azp), at(2));
+    assert.equal(deadBy([refused, tried, applicant], PARTNER.azp), at(3));
+    assert.equal(deadBy([], PARTNER.azp), null);
+    // The applicant's client alone, a client of before, and an old secret of one that is enabled.
+    assert.equal(deadBy([found("issuer_client", PARTNER.azp, "open", 1), applicant], PARTNER.azp), null);
+    assert.equal(deadBy([found("token_request", "before", "closed", 1)], PARTNER.azp), null);
+    assert.equal(deadBy([found("issuer_client", PARTNER.azp, "open", 1), tried], PARTNER.azp), null);
+  });
+
   it("collectStream takes the partner's lines in the window, each with the digest of the line [EVD-1]", async (t) => {
     const folder = temporaryFolder(t);
     for (const stream of STREAM_NAMES) {
