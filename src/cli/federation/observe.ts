@@ -104,13 +104,13 @@ is a content-free evidence item; what it sends into a room is an event that no c
 Exit code 1: something was found otherwise, could not be decided, or a closed plane was not shown closed.`,
   async run([name], options) {
     const planes = options.plane === undefined ? CLOSING_ORDER : [options.plane];
-    const { current, partner, inside, outside } = await probePartner(name, options, planes);
-    const judgement = judge([...inside, ...outside], current.desired, partner, planes);
-    const { holds, unproven, items } = judgement;
+    const { current, partner, parts, inside, outside } = await probePartner(name, options, planes);
+    const judgement = judge([...inside, ...outside], current.desired, partner, planes, parts);
+    const { holds, unproven, unmanaged, items } = judgement;
     const json = {
       partner: { name: partner.name, serverName: partner.partner.serverName },
       revision: current.desired.revision,
-      ...{ holds, unproven, items },
+      ...{ holds, unproven, unmanaged, items },
     };
     print(
       options,

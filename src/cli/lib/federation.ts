@@ -30,7 +30,7 @@ export function outsideOf(federation: Federation, file: string | undefined) {
 /** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another one */
 export async function probePartner(name: string, options: DeploymentOptions, planes: readonly PlaneName[]) {
   const federation = await openForCommand(options.config);
-  const { config } = federation;
+  const { config, parts } = federation;
   const current = await acceptedState(federation);
   if (current.refusal !== undefined) {
     say(`NOTE: the head is refused: ${current.refusal.detail}`);
@@ -41,7 +41,7 @@ export async function probePartner(name: string, options: DeploymentOptions, pla
   const probe = outsideOf(federation, options.probeConfig);
   const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
   const outside = (await probe?.(registry.organisation.serverName, partner, planes, inside)) ?? [];
-  return { config, current, partner, inside, outside };
+  return { config, current, partner, parts, inside, outside };
 }
 
 /** A plane in a running text, where a bare `2 rooms` would be taken for a count: `plane 2 (rooms)`. */

@@ -1,8 +1,10 @@
 // What probes found, held against the registry, and as a table for people. Invariants: a probe whose way leads through a
 // closed plane is to be refused; a closed plane needs an item that shows it closed; an open plane puts nobody into a room, so
 // that nobody is there contradicts nothing.
+import { conditionsOf } from "../../records/conditions/condition-table.ts";
 import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import type { Part } from "../../records/format/fields.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { CLOSING_ORDER, type PlaneName, planeLabel } from "../plane-order.ts";
@@ -55,12 +57,13 @@ function isForWantOfMembers({ probe, layer, verdict, reason }: EvidenceItem): bo
 
 export type Judgement = ReturnType<typeof judge>;
 
-/** `unproven`: closed planes of those asked about that no item shows closed. */
+/** `unproven`: closed planes of those asked about that no item shows closed; `unmanaged`: parts of the others that none is about. */
 export function judge(
   found: readonly EvidenceItem[],
   desired: DesiredState,
   partner: PartnerEntry,
   planes: readonly PlaneName[],
+  parts?: readonly Part[],
 ) {
   const published = publishedAgents(desired);
   const items = found.map((item): Judged => {
@@ -69,11 +72,14 @@ export function judge(
   });
   const shownClosed = (plane: PlaneName) =>
     found.some((item) => item.plane === plane && item.verdict === "closed");
-  const unproven = planes.filter(
-    (plane) => planeState(partner.partner, plane) === "closed" && !shownClosed(plane),
-  );
+  const closed = planes.filter((plane) => planeState(partner.partner, plane) === "closed");
+  const unproven = closed.filter((plane) => !shownClosed(plane));
+  const unmanaged = closed.filter(shownClosed).flatMap((plane) => {
+    const needed = new Set(conditionsOf(plane, "closed").flatMap((condition) => condition.parts));
+    return [...needed].filter((part) => parts?.includes(part) === false).map((part) => ({ plane, part }));
+  });
   const isGood = ({ outcome }: Judged) => outcome !== "otherwise" && outcome !== "unclear";
-  return { items, unproven, holds: unproven.length === 0 && items.every(isGood) };
+  return { items, unproven, unmanaged, holds: unproven.length === 0 && items.every(isGood) };
 }
 
 const MARKS: Readonly<Record<Judged["outcome"], string>> = {
@@ -114,6 +120,11 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
   ];
   for (const plane of judgement.unproven) {
     lines.push(`Plane ${planeLabel(plane)} is closed in the registry, and nothing here shows it closed.`);
+  }
+  for (const { plane, part } of judgement.unmanaged) {
+    lines.push(
+      `Plane ${planeLabel(plane)} is closed as far as it is managed here: the ${part} is not, and nothing is known of it.`,
+    );
   }
   const empty = judgement.items.filter(({ outcome }) => outcome === "nobody_there");
   const rooms = new Set(empty.flatMap(({ item }) => item.subject ?? []));

@@ -66,6 +66,18 @@ describe("judge and its report", () => {
     assert.equal(found.items[0]?.outcome, "nobody_there");
   });
 
+  it("a closed plane of which another part is not managed is not called closed as a whole [ADO-1]", () => {
+    const { entry, desired } = sample(["card"]);
+    const withdrawn = item({
+      ...{ plane: "card", probe: "card_fetch", verdict: "closed" },
+      ...{ layer: "gateway", reason: "card_withdrawn" },
+    });
+    const told = (...parts: ("bridge" | "gateway")[]) =>
+      probeSummary(judge([withdrawn], desired, entry, ["card"], ["homeserver", ...parts]), entry);
+    assert.match(told("gateway"), /as far as it is managed here: the bridge is not, and nothing is known/);
+    assert.doesNotMatch(told("bridge", "gateway"), /managed here/);
+  });
+
   it("judge accepts a room without members when the plane is open, and no refusal [OFF-4]", () => {
     const { entry, desired } = sample();
     const found = judge(NOBODY, desired, entry, ["rooms"]);
