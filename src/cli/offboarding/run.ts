@@ -48,9 +48,16 @@ function printDone(
 ): void {
   const status = statusOf(findRun(state, run), trustOf(config));
   const { recordFile } = status;
-  const complete = recordFile === null ? [] : [`COMPLETE; the record verifies: ${recordFile}`];
+  const complete = recordFile === null ? [] : [endLine(status, recordFile)];
   const text = () => [...lines(status), ...complete, nextLine(status, options)].join("\n");
   print(options, { ...done, recordFile, status }, () => `${text()}\n`);
+}
+
+/** What `drawbridge verify` answers about the record: it calls none complete in which a part is managed by nobody. */
+export function endLine({ isWhole }: Pick<RunStatus, "isWhole">, recordFile: string): string {
+  return isWhole
+    ? `COMPLETE; the record verifies: ${recordFile}`
+    : `ENDED; both have signed, and the record is INCOMPLETE: a part is not managed, and drawbridge verify names what is not shown: ${recordFile}`;
 }
 
 export function blockLines(blocks: readonly Block[]): readonly string[] {
@@ -112,7 +119,11 @@ function textOf(status: RunStatus, next: string): string {
   return [
     `${remover} removes ${partner} (${kind}, ${trigger}); this is ${self}`,
     `run ${run}, open since ${status.openedAt}`,
-    ...(status.containedAt === null ? [] : [`planes 5, 4, 2 and 3 contained at ${status.containedAt}`]),
+    ...(status.containedAt === null
+      ? []
+      : [
+          `planes 5, 4, 2 and 3 were told to close at ${status.containedAt}; drawbridge federation status says which are closed`,
+        ]),
     "",
     `${stepTable(steps)}completion: ${completion.state}${completion.since === null ? "" : ` since ${completion.since}`}`,
     ...status.unmanaged.map(

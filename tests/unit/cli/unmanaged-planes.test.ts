@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { stateOf } from "../../../src/cli/federation/contain.ts";
-import { shownWords } from "../../../src/cli/offboarding/run.ts";
+import { endLine, shownWords } from "../../../src/cli/offboarding/run.ts";
 import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
 import { limitsOf } from "../../../src/federation/containment/contain-or-restore.ts";
 
@@ -44,5 +44,10 @@ describe("words about planes", () => {
     assert.equal(words("met", "not_applicable"), "nothing to close, and that is shown");
     assert.equal(words("met", "unmanaged"), "closed and shown as far as it is managed here");
     assert.equal(words("unmanaged", "unmanaged"), "not managed here, so not shown");
+  });
+
+  it("a removal in which a part is not managed ends, and its record is not called complete [ADO-1]", () => {
+    assert.match(endLine({ isWhole: true }, "record.json"), /^COMPLETE; the record verifies: record\.json$/);
+    assert.match(endLine({ isWhole: false }, "record.json"), /^ENDED; .* INCOMPLETE: .*: record\.json$/);
   });
 });

@@ -1,6 +1,7 @@
 // What remains of a partnership although every plane is closed: counts and times, never content.
 // Invariant: what cannot be known is null, and why is said beside it.
 import { visibleId } from "../../../domain/identifiers.ts";
+import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { TOKEN_LIFE_S } from "../../../rendered-files/issuer-clients.ts";
 import { joinedByServer, presentOf } from "../../planes/rooms/room-state.ts";
 import { readPlane } from "../../state/plane-records.ts";
@@ -50,11 +51,13 @@ export function residualReport(context: DutiesContext, run: Run) {
 /** When the last token ends; never too early, by the last time at which the client was surely disabled. */
 export function tokensLiveUntil({ config }: Pick<DutiesContext, "config">, run: Run) {
   if (config.gateway === undefined) return { reason: "no_gateway" };
+  const proof = readStage(run, "a2a_stop")?.proof;
+  // An open plane is in force too, and a stage that was observed may have been observed open.
+  if (proof == null || !proof.conditions.every(isSettled)) return { reason: "gateway_not_closed" };
   const { inForce } = readPlane(run.state, "gateway");
-  // Both: what was put right since may have been open until then, proved closed before or not.
-  const closedAt = [readStage(run, "a2a_stop")?.proof?.at, inForce?.repairedAt ?? inForce?.at].flatMap(
-    (at) => (at === undefined ? [] : [Date.parse(at)]),
+  // Both: what was put right since may have been open until then, although it was proved closed before.
+  const closedAt = [proof.at, inForce?.repairedAt ?? inForce?.at].flatMap((at) =>
+    at === undefined ? [] : [Date.parse(at)],
   );
-  if (closedAt.length === 0) return { reason: "gateway_not_closed" };
   return { until: new Date(Math.max(...closedAt) + TOKEN_LIFE_S * 1_000).toISOString() };
 }

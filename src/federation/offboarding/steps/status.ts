@@ -3,12 +3,14 @@
 // gives a reason to skip the countersignature, after every one before it was shown closed here.
 import { shellWord } from "../../../domain/printable.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
+import { PARTS } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
 import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
 import {
   envelopesByPlace,
   makerOf,
   placeOfStatement,
+  stagesIn,
   statementIn,
 } from "../../../records/sign/held-statements.ts";
 import { waiverText } from "../../../records/verify/report.ts";
@@ -170,6 +172,10 @@ export function statusOf(run: Run, { parties }: Trust) {
     steps: view.stages.map(stepStatus),
     /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
     unmanaged: view.stages.flatMap(unmanagedIn),
+    /** Whether both organisations manage every part, as far as they have stated it. */
+    isWhole: [...stagesIn(view.statements.envelopes).values()].every(
+      ({ predicate: { scope } }) => scope.parts.length === PARTS.length,
+    ),
     /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
     next: commandOf(steps),
     otherNext: otherCommand(view),

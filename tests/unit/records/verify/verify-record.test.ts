@@ -186,6 +186,18 @@ describe("verifyRecord", () => {
       ...completion(() => ({ kind: "partial" })),
     };
     assert.deepEqual(await changed(partial), []);
+    // Agents may be withdrawn between its stages; what is managed, and whose client it is, stays the same.
+    const scoped = (scope: Partial<StagePredicate["scope"]>): Changes => ({
+      ...partial,
+      stage: (predicate) => {
+        const changed = partial.stage?.(predicate) ?? predicate;
+        const isMeant = predicate.organisation === "a.test" && isLeft(predicate.stage);
+        return isMeant ? { ...changed, scope: { ...changed.scope, ...scope } } : changed;
+      },
+    });
+    assert.deepEqual(await changed(scoped({ agents: [] })), []);
+    assert.deepEqual(await changed(scoped({ client: "another" })), ["scope_differs"]);
+    assert.deepEqual(await changed(scoped({ parts: ["homeserver"] })), ["scope_differs"]);
   });
 
   for (const [reason, what, changes] of CASES) {

@@ -39,19 +39,24 @@ describe("tokensLiveUntil", () => {
       });
     assert.deepEqual(until(), { reason: "gateway_not_closed" });
     inForce(at("10"), null);
-    assert.deepEqual(until(), { until: at("15") });
-    const proof = { revision: null, render: null, conditions: [], out_of_reach: [], items: [], attested: [] };
-    writeStage(run, {
+    assert.deepEqual(until(), { reason: "gateway_not_closed" }, "a plane that is open is in force as well");
+    const proof = { revision: null, render: null, out_of_reach: [], items: [], attested: [] };
+    const shown = (verdict: "met" | "not_met") => [
+      { condition: "token_refused", verdict, evidence: [], probe: "issuer_client", found: "", hint: "" },
+    ];
+    const stage = {
       ...{
-        version: 1,
-        stage: "a2a_stop",
+        version: 1 as const,
+        stage: "a2a_stop" as const,
         opened_at: at("09"),
         countersignature_skipped: null,
         scope: NO_SCOPE,
         commit: null,
       },
-      proof: { at: at("20"), ...proof },
-    });
+    };
+    writeStage(run, { ...stage, proof: { at: at("18"), ...proof, conditions: shown("not_met") } });
+    assert.deepEqual(until(), { reason: "gateway_not_closed" }, "it was observed open");
+    writeStage(run, { ...stage, proof: { at: at("20"), ...proof, conditions: shown("met") } });
     assert.deepEqual(until(), { until: at("25") });
     inForce(at("10"), at("40"));
     assert.deepEqual(until(), { until: at("45") }, "somebody had opened it again behind the proof");
