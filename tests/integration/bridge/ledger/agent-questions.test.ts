@@ -79,16 +79,22 @@ describe("questions of agents in the ledger", () => {
     assert.equal(await delegations.endWait(lease, end), true);
   });
 
-  it("take no answer once they are canceled, and whoever answers is told [DEL-6] [NOT-1]", async (t) => {
-    const { brings, answer, cancel, rows } = await setUp(t);
-    await brings("cancel", { cancels: [cancel] });
-    assert.equal((await brings("answer", { answers: [answer] })).answers, 0);
-    const stored = await rows("SELECT prompt, answer_event_id FROM bridge_delegations");
-    assert.deepEqual(stored, [{ prompt: null, answer_event_id: null }]);
-    assert.deepEqual(await rows("SELECT kind, reason FROM bridge_notices"), [
-      { kind: "answer_refused", reason: "already_ended" },
-    ]);
-  });
+  for (const [what, end] of [
+    ["they are canceled", ({ brings, cancel }) => brings("cancel", { cancels: [cancel] })],
+    ["their wait has ended", ({ delegations, lease }) => delegations.endWait(lease, T0 + 900_000)],
+  ] satisfies [string, (fixture: Awaited<ReturnType<typeof setUp>>) => Promise<unknown>][]) {
+    it(`take no answer once ${what}, and whoever answers is told [DEL-6] [NOT-1]`, async (t) => {
+      const fixture = await setUp(t);
+      const { brings, answer, rows } = fixture;
+      await end(fixture);
+      assert.equal((await brings("answer", { answers: [answer] })).answers, 0);
+      const stored = await rows("SELECT prompt, answer_event_id FROM bridge_delegations");
+      assert.deepEqual(stored, [{ prompt: null, answer_event_id: null }]);
+      assert.deepEqual(await rows("SELECT kind, reason FROM bridge_notices"), [
+        { kind: "answer_refused", reason: "already_ended" },
+      ]);
+    });
+  }
 
   it("are neither answered nor canceled by a ciphertext that was sent before, in whatever sense [DEL-6] [ENC-9]", async (t) => {
     const { brings, answer, cancel, admit, rows } = await setUp(t);
