@@ -14,6 +14,7 @@ import { readmissionRooms, roomLines, type WorkflowContext } from "../federation
 import { acceptedState } from "../federation/reconcile/accept-head.ts";
 import { findPartner } from "../federation/registry/partner.ts";
 import { RoomsChoice } from "../federation/registry/readmission-record.ts";
+import { verdictOf } from "../federation/workflow/step-verdict.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER, required } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
@@ -109,9 +110,20 @@ cannot be repaired is replaced either way. A run that was cut off goes on where 
   },
 });
 
+/** What a step's conditions show that hold: a part that is not managed here was not observed to be open. */
+export function openWords(conditions: Parameters<typeof verdictOf>[0]): string {
+  const verdict = verdictOf(conditions);
+  if (verdict === "unmanaged") return "is not managed here: whoever runs its part has to open it";
+  if (verdict === "not_applicable") return "has nothing of this partner's to be open";
+  const isPart = conditions.some((one) => one.verdict === "unmanaged");
+  return isPart ? "is open as far as it is managed here" : "is open";
+}
+
 function resultText({ readmission, plane, conditions, proved, done }: StepResult): string {
   return [
-    plane === null ? "" : `\nPlane ${planeLabel(plane)} is ${proved ? "open" : "NOT OBSERVED OPEN YET"}\n`,
+    plane === null
+      ? ""
+      : `\nPlane ${planeLabel(plane)} ${proved ? openWords(conditions) : "is NOT OBSERVED OPEN YET"}\n`,
     conditionText(conditions),
     ...(plane === "rooms" && proved ? invitationLines(readmission) : []),
     done ? "The re-admission is complete. What the partner knew before stays known to it.\n" : "",

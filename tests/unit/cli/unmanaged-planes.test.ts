@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { stateOf } from "../../../src/cli/federation/contain.ts";
 import { endLine, shownWords } from "../../../src/cli/offboarding/run.ts";
+import { openWords } from "../../../src/cli/readmission.ts";
 import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
 import { limitsOf } from "../../../src/federation/containment/contain-or-restore.ts";
 
@@ -49,5 +50,16 @@ describe("words about planes", () => {
   it("a removal in which a part is not managed ends, and its record is not called complete [ADO-1]", () => {
     assert.match(endLine({ isWhole: true }, "record.json"), /^COMPLETE; the record verifies: record\.json$/);
     assert.match(endLine({ isWhole: false }, "record.json"), /^ENDED; .* INCOMPLETE: .*: record\.json$/);
+  });
+
+  it("a re-admission calls no plane open that is not managed here [ADO-1] [RDM-1]", () => {
+    const words = (...verdicts: ("met" | "unmanaged" | "not_applicable")[]) =>
+      openWords(
+        verdicts.map((verdict, index) => ({ condition: index === 0 ? "in_force" : "other", verdict })),
+      );
+    assert.equal(words("met", "met", "not_applicable"), "is open");
+    assert.equal(words("met", "not_applicable"), "has nothing of this partner's to be open");
+    assert.equal(words("met", "unmanaged"), "is open as far as it is managed here");
+    assert.match(words("unmanaged", "unmanaged"), /^is not managed here/);
   });
 });
