@@ -151,7 +151,7 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
   const summary =
     left.length === 0
       ? "All five planes were observed to be open."
-      : `All five planes are in force, and were observed to be open except for what did not apply:\n${left.join("\n")}`;
+      : `All five planes are declared open, and were observed to be except for what did not apply or is not managed here:\n${left.join("\n")}`;
   await commitChange(context, {
     reason: "drawbridge: readmission",
     propose: async ({ registry, head }) => {
