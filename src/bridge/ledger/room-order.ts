@@ -73,18 +73,20 @@ const FIRST_LATER = statement<{ place: string | null }>("first_later_place")`
     SELECT room_seq FROM bridge_encrypted_intake
     WHERE room_id = $1 AND state = 'awaiting_key' AND matrix_event_id = ANY ($2)) later`;
 
-// $3: the first place that is given up. Events that are not in the order came after it was read, and go last. Delegations that
-// were canceled move with the others of their event, because the head comes to each of them.
+// From $3 on, places are given up, unless the head has come further since they were read: no statement that moves it waits for
+// this transaction. Events that are not in the order came after it was read, and go last. Delegations that were canceled move
+// with the others of their event, because the head comes to each of them.
 const REORDER = statement("reorder_room")`
-  WITH room AS (
-    SELECT room_id, next_seq FROM bridge_rooms WHERE room_id = $1
+  WITH room AS MATERIALIZED (
+    SELECT room_id, next_seq, GREATEST($3, head_seq + (head_ordinal > 0)::int) AS first
+    FROM bridge_rooms WHERE room_id = $1 FOR UPDATE
   ), envelopes AS (
     SELECT matrix_event_id AS event, room_seq AS place FROM bridge_encrypted_intake
     WHERE room_id = $1 AND room_seq IS NOT NULL AND state = 'awaiting_key'
   ), waiting AS (
-    SELECT matrix_event_id AS event, room_seq AS place FROM bridge_delegations
-    WHERE room_id = $1 AND room_seq >= $3 AND terminal_at IS NULL
-    UNION SELECT event, place FROM envelopes WHERE place >= $3
+    SELECT d.matrix_event_id AS event, d.room_seq AS place FROM bridge_delegations d, room
+    WHERE d.room_id = $1 AND d.room_seq >= room.first AND d.terminal_at IS NULL
+    UNION SELECT event, place FROM envelopes, room WHERE place >= room.first
   ), moved AS MATERIALIZED (
     SELECT event, place, room.next_seq - 1 + row_number() OVER (ORDER BY array_position($2, event), place) AS new_place
     FROM waiting, room
@@ -95,7 +97,7 @@ const REORDER = statement("reorder_room")`
     UPDATE bridge_delegations d SET room_seq = m.new_place
     FROM moved m WHERE d.room_id = $1 AND d.room_seq = m.place
   ), settled AS MATERIALIZED (
-    SELECT room_id, int8multirange(int8range($3, next_seq)) AS places, int8multirange(int8range($3, next_seq)) AS void,
+    SELECT room_id, int8multirange(int8range(first, next_seq)) AS places, int8multirange(int8range(first, next_seq)) AS void,
       0 AS opened,
       (SELECT min(COALESCE(m.new_place, e.place)) FROM envelopes e LEFT JOIN moved m ON m.event = e.event) AS gate,
       (SELECT count(*) FROM moved) AS added

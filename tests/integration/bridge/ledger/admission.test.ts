@@ -262,4 +262,31 @@ describe("events that a catchup found late", () => {
       ["q0", "q1", "q2", "q3"].map(event),
     );
   });
+
+  it("leave a question in its place that the room's turn came to meanwhile, for its further agents [INT-8]", async (t) => {
+    const { pool, admit, claimOne, ledger } = await ledgerFixture(t);
+    await admit([job("q2", { ghost: ghost("a") }), job("q2", { ghost: ghost("b") })]);
+    const { lease } = await claimOne();
+    const holder = await pool.connect();
+    await holder.query("BEGIN; SELECT FROM bridge_rooms FOR UPDATE");
+    const untilWaiting = async (statements: number) => {
+      const waiting =
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+      while ((await pool.query(waiting)).rowCount !== statements);
+    };
+    const finished = ledger.delegations.finish(lease, FAILED, T0);
+    await untilWaiting(1);
+    const found = admit([], { ...arrivals(job("q1")), ingress: "recovered", order: orderOf("q1", "q2") });
+    await untilWaiting(2);
+    await holder.query("COMMIT");
+    holder.release();
+    await Promise.all([finished, found]);
+    const called: unknown[] = [];
+    for (let n = 0; n < 2; n++) {
+      const head = await claimOne();
+      called.push(head.sourceEventId);
+      await ledger.delegations.finish(head.lease, FAILED, T0);
+    }
+    assert.deepEqual(called, ["q2", "q1"].map(event));
+  });
 });
