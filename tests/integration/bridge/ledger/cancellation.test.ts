@@ -1,6 +1,8 @@
 // What a redaction does to the delegations and the intake envelope of its event.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import type { NewEdit } from "../../../../src/bridge/ledger/admission-types.ts";
+import type { UserId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
   asking,
@@ -105,5 +107,39 @@ describe("a redaction", () => {
       ],
     );
     assert.deepEqual(await rows("SELECT 1 FROM bridge_notices"), [], "nobody waits for it");
+  });
+});
+
+describe("an edit", () => {
+  it("gives a question its text only where it is by who asked, in the room of the question [DEL-6]", async (t) => {
+    const { admit, rows } = await ledgerFixture(t);
+    const question = job("q1");
+    await admit([question]);
+    const [asked] = await rows("SELECT id::text, prompt FROM bridge_delegations");
+    const textAfter = async (name: string, change: Partial<NewEdit>) => {
+      const { room: where, ghost, sender } = question;
+      const edit: NewEdit = {
+        ...{ delegation: String(asked?.["id"]), source: question.event, ghost, room: where, sender },
+        ...{
+          event: event(name),
+          prompt: "another text",
+          attachment: undefined,
+          indexDigest: undefined,
+          ...change,
+        },
+      };
+      await admit([], {
+        events: [edit],
+        about: { rooms: [where], related: [] },
+        derive: () => ({
+          ...{ delegations: [], answers: [], cancels: [], envelopes: [], notices: [] },
+          edits: [edit],
+        }),
+      });
+      return (await rows("SELECT prompt FROM bridge_delegations"))[0]?.["prompt"];
+    };
+    assert.deepEqual(await textAfter("e1", { sender: "@eve:a.test" as UserId }), asked?.["prompt"]);
+    assert.deepEqual(await textAfter("e2", { room: room("other") }), asked?.["prompt"]);
+    assert.notDeepEqual(await textAfter("e3", {}), asked?.["prompt"]);
   });
 });

@@ -37,6 +37,17 @@ function without(stage: StageName, ...probes: readonly string[]): readonly Evide
   return REAL.at_remover[stage].items.filter(({ probe }) => !probes.includes(probe));
 }
 
+/** Whether a condition of a real stage is met by one of its items when that is changed. */
+function rests(stage: StageName, index: number, change: Partial<EvidenceItem>): boolean {
+  const { items } = REAL.at_remover[stage];
+  const [item] = items.slice(index);
+  assert.ok(item !== undefined);
+  const other = changed(item, change);
+  const circumstances = circumstancesOf("at_remover", stage);
+  const found = evaluate(conditionsOfStage(stage), items.with(index, other), circumstances);
+  return found.some(({ evidence, verdict }) => verdict === "met" && evidence.includes(other.digest));
+}
+
 describe("evaluate", () => {
   it("evaluate finds every condition of a real removal met, at both organisations [OFF-5]", () => {
     for (const side of ["at_remover", "at_partner"] as const) {
@@ -65,19 +76,30 @@ describe("evaluate", () => {
           { at: new Date(Date.parse(REAL.at_remover[stage].opened_at) - 1_000).toISOString() },
         ];
         for (const change of changes) {
-          const other = changed(item, change);
-          const found = evaluate(
-            conditionsOfStage(stage),
-            items.with(index, other),
-            circumstancesOf("at_remover", stage),
+          assert.equal(
+            rests(stage, index, change),
+            false,
+            `${stage} ${item.probe} ${JSON.stringify(change)}`,
           );
-          const rests = found.some(
-            ({ evidence, verdict }) => verdict === "met" && evidence.includes(other.digest),
-          );
-          assert.equal(rests, false, `${stage} ${item.probe} ${JSON.stringify(change)}`);
         }
       });
     }
+  });
+
+  it("evaluate counts an item only with every reference that its row demands [OFF-5]", () => {
+    const demanding = ["reconciled", "render", "room_members", "policy_check"];
+    const probes = new Set<string>();
+    for (const stage of STAGE_NAMES) {
+      REAL.at_remover[stage].items.forEach(({ probe, verdict, references }, index) => {
+        if (!demanding.includes(probe) || verdict === "unknown") return;
+        references.forEach((one, place) => {
+          const change = { references: references.toSpliced(place, 1) };
+          assert.equal(rests(stage, index, change), false, `${stage} ${probe} without ${one}`);
+          probes.add(probe);
+        });
+      });
+    }
+    assert.deepEqual([...probes].sort(), demanding.toSorted());
   });
 
   it("evaluate never takes the absent for closed: without evidence no condition is met [OFF-5]", () => {

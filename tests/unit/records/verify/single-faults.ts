@@ -1,5 +1,6 @@
 // Records that are whole and genuine but for one fault, and the reason by which each is refused. Data.
 
+import { isOfPurge } from "../../../../src/records/format/evidence-item.ts";
 import type { OutOfReachEntry } from "../../../../src/records/format/statements.ts";
 import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
 import { type Changes, minute } from "../../../support/removal.ts";
@@ -333,6 +334,23 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
     completion(({ duties }) => ({
       duties: { ...duties, purge: { state: "waived", evidence: [], waiver: "nothing_was_stored" } },
     })),
+  ],
+  [
+    "purge_not_waived",
+    "waived with a reason that the partner has for what it holds of the remover",
+    {
+      items: (items, organisation, stage) =>
+        organisation === "b.test" && stage === "data_duties"
+          ? items.filter((one) => !isOfPurge(one) || one.probe === "purge_media")
+          : items,
+      item: (item, organisation) =>
+        organisation === "b.test" && item.probe === "purge_media"
+          ? { ...item, probe: "purge_waived", layer: "private_record", reason: "nothing_was_stored" }
+          : item,
+      ...completion(({ duties }) => ({
+        duties: { ...duties, purge: { state: "waived", evidence: [], waiver: "nothing_was_stored" } },
+      })),
+    },
   ],
   [
     "retention_undecided",
