@@ -166,7 +166,7 @@ export function limitsOf(act: Act, serverName: string, gatewayClosed?: number | 
   return [
     `What ${serverName} has replicated stays there: messages, files, membership and history of every shared room.`,
     ...limitsOfGateway(gatewayClosed),
-    "The transport (plane 1) stays open, so that bans and ACLs reach its server; it is closed by removing the partner.",
+    "The transport (plane 1) is not closed by this, so that bans and ACLs reach its server; removing the partner closes it.",
   ];
 }
 

@@ -128,7 +128,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   server_not_allowed:
     "No denial was written yet: run the step again with --probe-config and a probe file that has a signing key and an invitee.",
   no_restart:
-    "The homeserver was restarted since the stage was opened. Run drawbridge offboarding next again: it measures from this process on.",
+    "The homeserver does not answer, or was restarted meanwhile. Once it answers, give the same command again: it measures from that process on.",
   whitelist_excludes_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,
   send_refused: `Where its transactions are still accepted: ${APPLY("transport")}. Where the probe reached nobody: see as.federationCaFile and as.federationProxy in the probe file.`,
   deletion_recorded:
