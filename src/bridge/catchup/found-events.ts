@@ -1,8 +1,10 @@
 // Events that ghosts found when they read their rooms, put together as transactions would have brought them. Pure.
 // Invariants: the events of a room stay in the homeserver's order, each once; nothing is taken from a time when the ghost
-// was not in the room; only the last membership of a user is passed on; events and their contents stay below a bound.
+// was not in the room; only the last membership of a user is passed on, and no event that was removed meanwhile; events and
+// their contents stay below a bound.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
-import type { UnknownObject } from "../../domain/json.ts";
+import { membersOf, type UnknownObject } from "../../domain/json.ts";
+import { redactedBy } from "../intake/read-events.ts";
 import type { RoomOrder } from "../ledger/room-order.ts";
 
 export type RawEvent = UnknownObject;
@@ -17,6 +19,7 @@ export interface FoundEvent {
   readonly id: EventId;
   readonly member: string | undefined;
   readonly membershipBefore: unknown;
+  readonly redacts: EventId | undefined;
   /** Undefined above the bound: then it is read again. */
   readonly raw: RawEvent | undefined;
   readonly page: Page;
@@ -55,6 +58,8 @@ export class FoundBudget {
       id: event["event_id"] as EventId,
       member: isMembership && typeof stateKey === "string" ? stateKey : undefined,
       membershipBefore: unsigned?.prev_content?.membership,
+      redacts:
+        event["type"] === "m.room.redaction" ? redactedBy(event, membersOf(event["content"])) : undefined,
       raw: isKept ? event : undefined,
       page,
     };
@@ -127,6 +132,17 @@ export function withoutSuperseded(window: EventsByRoom, newer: EventsByRoom = ne
 export function unknownIn(window: EventsByRoom, isKnown: (event: EventId) => boolean): EventsByRoom {
   const left = [...window].map(([room, events]) => [room, events.filter(({ id }) => !isKnown(id))] as const);
   return new Map(left.filter(([, events]) => events.length > 0));
+}
+
+/** What was lost, without what redactions in these windows remove: they may have been handled before what they remove is. */
+export function withoutRedacted(lost: EventsByRoom, ...windows: readonly EventsByRoom[]): EventsByRoom {
+  const left = [...lost].map(([room, events]) => {
+    const redacted = new Set(
+      windows.flatMap((window) => window.get(room) ?? []).map(({ redacts }) => redacts),
+    );
+    return [room, events.filter(({ id }) => !redacted.has(id))] as const;
+  });
+  return new Map(left);
 }
 
 /** The order of the rooms of these events, each from the first of them on. */

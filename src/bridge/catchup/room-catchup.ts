@@ -23,6 +23,7 @@ import {
   type RawEvent,
   unknownIn,
   whileMember,
+  withoutRedacted,
   withoutSuperseded,
 } from "./found-events.ts";
 import type { Reader, SyncApi } from "./sync-api.ts";
@@ -83,7 +84,7 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
       const due = [...holding].filter(([ghost]) => read.has(ghost));
       const newer = mergeByRoom([...read.values()].map(({ window }) => window));
       const older = mergeByRoom(due.map(([, { window }]) => window));
-      const passed = await passOn(withoutSuperseded(older, newer), signal);
+      const passed = await passOn(withoutSuperseded(older, newer), signal, newer);
       if (!passed.complete) return passed;
       const overtaken = new Set<GhostMxid>();
       for (const [ghost, { next }] of due) if (!(await move(ghost, next))) overtaken.add(ghost);
@@ -157,12 +158,17 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     return ok({ window: new Map(), next: now.value, cut: [], unread: 0 });
   }
 
-  async function passOn(window: EventsByRoom, signal: AbortSignal): Promise<RoomCatchupResult> {
+  async function passOn(
+    window: EventsByRoom,
+    signal: AbortSignal,
+    newer: EventsByRoom = new Map(),
+  ): Promise<RoomCatchupResult> {
     let events = 0;
     let admitted = 0;
     let complete = true;
     const known = await handled([...window.values()].flat().map(({ id }) => id));
-    const lost = unknownIn(window, (event) => known.has(event));
+    const unknown = unknownIn(window, (event) => known.has(event));
+    const lost = withoutRedacted(unknown, window, newer);
     for await (const transaction of transactionsOf(lost, api, signal)) {
       if (transaction.kind === "ok") {
         const done = await intake({ ...transaction.value, order: orderOf(window, transaction.value.events) });

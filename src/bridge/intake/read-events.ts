@@ -249,10 +249,10 @@ function readMembership(common: RoomEvent, raw: UnknownObject, content: UnknownO
 }
 
 /** It stands in the content since room version 11, beside it before. In the other place anybody can name any event. */
-function readRedacts(raw: UnknownObject, content: UnknownObject): EventId {
+export function redactedBy(raw: UnknownObject, content: UnknownObject): EventId | undefined {
   const { redacts = content["redacts"] } = raw;
   const isOne = (content["redacts"] ?? redacts) === redacts;
-  return required(isOne ? parseEventId(redacts) : undefined, "redacts");
+  return isOne ? parseEventId(redacts) : undefined;
 }
 
 function readEncrypted(common: RoomEvent, raw: UnknownObject, content: UnknownObject): ReadableEvent {
@@ -277,7 +277,7 @@ function readEvent(raw: unknown, position: number): ReadableEvent {
     case "m.room.member":
       return readMembership(common, raw, content);
     case "m.room.redaction":
-      return { ...common, type: "redaction", redacts: readRedacts(raw, content) };
+      return { ...common, type: "redaction", redacts: required(redactedBy(raw, content), "redacts") };
     case "m.room.encryption":
       if (raw["state_key"] !== "") throw new Malformed("state_key");
       return { ...common, type: "encryption" };

@@ -35,6 +35,8 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
     since: [] as string[],
     settled: [] as unknown[],
     types: [] as string[][],
+    /** What the homeserver answers from s1 on, once. */
+    newer: undefined as object | undefined,
     /** What the homeserver answers about the ghost itself. */
     ghost: { body: {} } as ScriptedAnswer,
   };
@@ -60,6 +62,8 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
     }
     if (!path.endsWith("/sync")) return state.ghost;
     state.since.push(query.get("since") ?? "");
+    if (query.get("since") === "s1" && state.newer !== undefined)
+      return { body: { next_batch: "s9", rooms: { join: state.newer } } };
     if (["s1", "s9"].includes(query.get("since") ?? "")) return { body: { next_batch: query.get("since") } };
     const limit = query.get("filter")?.includes("event_fields") === true ? 1 : 50;
     const end = (id: string) => Array.from({ length: limit }, (_, index) => text(id, EVENTS - limit + index));
@@ -199,6 +203,18 @@ describe("RoomCatchup", () => {
       assert.deepEqual([state.since.at(-1), positions.get(ghost)], [expected, "s9"]);
     }
     assert.deepEqual(taken, all(), "what was held is passed on all the same");
+  });
+
+  it("a question that was removed while it was held is not passed on [INT-8]", async (t) => {
+    const { rooms, taken, state } = await reading(t, FEW);
+    await rooms.quietly([ghost], signal);
+    const redaction = { event_id: "$r", type: "m.room.redaction", redacts: "$a3", content: {} };
+    state.newer = { "!a": { timeline: { events: [{ sender: "@alice:a.test", ...redaction }] } } };
+    await rooms.quietly([ghost], signal);
+    assert.deepEqual(
+      taken,
+      all().filter((id) => id !== "$a3"),
+    );
   });
 
   it("the catchup runs again for a homeserver that is away, but not for a ghost that it refuses [INT-8]", async (t) => {

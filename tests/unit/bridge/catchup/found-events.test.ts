@@ -12,6 +12,7 @@ import {
   type RawEvent,
   unknownIn,
   whileMember,
+  withoutRedacted,
   withoutSuperseded,
 } from "../../../../src/bridge/catchup/found-events.ts";
 import { type RereadApi, transactionsOf } from "../../../../src/bridge/catchup/room-catchup.ts";
@@ -102,6 +103,15 @@ describe("found events", () => {
     assert.deepEqual(ids(withoutSuperseded(read).get(ROOM)), ["2", "3", "4"]);
     const newer = window(member("5", GHOST, "leave"));
     assert.deepEqual(ids(withoutSuperseded(read, newer).get(ROOM)), ["2", "4"]);
+  });
+
+  it("what was removed meanwhile is not passed on, whichever window shows that, and in its own room alone [INT-8]", () => {
+    const redaction = (id: string, more: RawEvent) =>
+      found({ event_id: `$${id}`, type: "m.room.redaction", ...more });
+    const read = window(said("1"), said("2"), said("3"), redaction("4", { redacts: "$1", content: {} }));
+    const newer = window(redaction("5", { content: { redacts: "$2" } }));
+    const elsewhere = new Map([["!s" as RoomId, [redaction("6", { redacts: "$3", content: {} })]]]);
+    assert.deepEqual(ids(withoutRedacted(read, read, newer, elsewhere).get(ROOM)), ["3", "4"]);
   });
 
   it("orderOf is the room's order from the first found event on [INT-8]", () => {
