@@ -9,7 +9,7 @@ import { comparePrograms, type ProgramsAfter, programsOf } from "../observe/rest
 import type { CompleteOrganisation } from "../organisations.ts";
 import type { Progress } from "../progress.ts";
 import type { Seed } from "../seed/seed-file.ts";
-import { closedPartnersIn } from "../status/closed-partners.ts";
+import { closedPartnersIn, named } from "../status/closed-partners.ts";
 import { federationStatus } from "../status/federation.ts";
 
 const WARM_UP_MS = 90_000;
@@ -50,7 +50,7 @@ export async function contain(parties: Parties, traffic: boolean, progress: Prog
   const closed = closedPartnersIn(lab.name, [[org, await federationStatus(lab, org)]]);
   if (closed !== undefined) {
     throw new DrawbridgeError("usage", `${closed.facts.join(", ")} already`, {
-      hint: `To admit it again: ${closed.commands.join(", ")}`,
+      hint: `What is in force, also after an interruption: ./task fed:break-glass status --org ${org}${named(lab.name)}. To admit it again: ${closed.commands.join(", ")}`,
     });
   }
   progress.doing("the partner tries everything once");

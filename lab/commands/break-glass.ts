@@ -22,7 +22,7 @@ import {
 
 const USAGE = `
 Usage: ./task fed:break-glass contain|restore PARTNER [--org ORG] [--traffic] [--json] [--name LAB]
-       ./task fed:break-glass status [--org ORG] [--json] [--name LAB]
+       ./task fed:break-glass status [PARTNER] [--org ORG] [--json] [--name LAB]
 
 "contain" cuts a partner off at once, by "drawbridge federation contain --apply", while its programs keep trying
 from outside. It prints when each attempt was refused for the first time and when it was last let in, what the
@@ -32,7 +32,7 @@ writing with it.
 "restore" admits it again. The partner's people accept the invitations that come with it, and one of them asks.
 
   PARTNER    org-a or org-b, or its server name
-  --org ORG  the organisation that contains it; when absent the other of the two. For "status": org-a when absent
+  --org ORG  the organisation that contains it; when absent the other of the two, or org-a without PARTNER
   --traffic  with "contain": the partner's people keep asking, posting and joining as well
 
   0  every plane reached its state, and every observation agrees
@@ -45,7 +45,7 @@ export async function breakGlass(args: readonly string[]): Promise<number> {
   if (options === undefined) return 0;
   const [act, named] = options.positionals;
   const lab = namedLab(options);
-  if (act === "status") return status(lab, options);
+  if (act === "status") return status(lab, named, options);
   if ((act !== "contain" && act !== "restore") || named === undefined) {
     throw usageError("say contain or restore, and a partner; or status", USAGE);
   }
@@ -66,8 +66,11 @@ export async function breakGlass(args: readonly string[]): Promise<number> {
   });
 }
 
-async function status(lab: Lab, options: ParsedOptions): Promise<number> {
-  const org = completeOrganisation(lab, options.text("org") ?? "org-a", USAGE);
+async function status(lab: Lab, partner: string | undefined, options: ParsedOptions): Promise<number> {
+  const org =
+    partner === undefined
+      ? completeOrganisation(lab, options.text("org") ?? "org-a", USAGE)
+      : partiesOf(lab, partner, options, USAGE).org;
   const { federationConfig, federation } = lab.paths.organisation(org);
   const json = options.flag("json") ? ["--json"] : [];
   const words = ["federation", "status", "--config", federationConfig, ...json];

@@ -71,6 +71,7 @@ export function restoreTask(lab: string, partner: string, organisation: string):
   return `./task fed:break-glass restore ${partner} --org ${organisation}${named(lab)}`;
 }
 
-function named(lab: string): string {
+/** The option that names a lab, with the space before it. */
+export function named(lab: string): string {
   return lab === "default" ? "" : ` --name ${lab}`;
 }
