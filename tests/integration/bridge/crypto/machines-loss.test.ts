@@ -10,6 +10,7 @@ import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { lookUntil } from "../../../../src/runtime/concurrency.ts";
 import {
   asEvent,
   GhostSide,
@@ -184,7 +185,11 @@ describe("machines and their stores under failure", () => {
     await scene.database.pool.query("ALTER TABLE bridge_crypto_records RENAME TO gone");
     await assert.rejects(ghost.receive(keys), { code: "device_unavailable" });
     await scene.database.pool.query("ALTER TABLE gone RENAME TO bridge_crypto_records");
-    assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "missing_key");
+    const decrypt = () => ghost.machines.decrypt(ghost.ghost, said);
+    // Until it was opened again.
+    const times = { withinMs: 10_000, everyMs: 20 };
+    const before = await lookUntil(systemClock, times, decrypt, ({ kind }) => kind !== "unavailable");
+    assert.equal(before.kind, "missing_key");
     await ghost.receive(keys);
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");
     assert.deepEqual(lost, []);
