@@ -86,10 +86,10 @@ describe("verifying records that do not show what they claim", () => {
   for (const [index, side] of SIDES.entries()) {
     for (const stage of STAGE_NAMES) {
       it(`${side}'s ${stage} is refused when one item is of another probe, answer, subject or time [OFF-5]`, async () => {
-        for (const item of kindsIn(side, stage)) {
+        for (const [nth, item] of kindsIn(side, stage).entries()) {
           for (const [place, change] of mutationsOf(item, stage).entries()) {
-            // Of the partner's side every second is enough: the code is the same.
-            if (index === 1 && place % 2 === 1) continue;
+            // Of the partner's side every fourth is enough, of each item other ones: the code is the same.
+            if (index === 1 && (place + nth) % 4 !== 0) continue;
             const what = `${side} ${stage} ${item.probe} ${item.vantage} ${JSON.stringify(change)}`;
             await assertRefused(onItem(side, stage, item, change), what);
           }
