@@ -419,6 +419,16 @@ describe("re-admission workflow", () => {
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
   });
 
+  it("a removal that was aborted and has not closed every plane leaves a re-admission as it was [RDM-1]", async (t) => {
+    const { context, clock } = await readmission(t);
+    await openReadmission(context, OPEN);
+    await nextStep(context, PARTNER);
+    await clock.sleep(1_000);
+    const at = new Date(clock.now()).toISOString();
+    changeRun(begunRemoval(context.state, at), { ended: { how: "aborted", reason: "a_slip", at } });
+    assert.equal((await nextStep(context, PARTNER)).plane, "rooms");
+  });
+
   it("planReadmission shows each step's difference and its rooms, and changes nothing [RDM-1]", async (t) => {
     const { context, repository, parts } = await readmission(t, scriptedRooms(kept("!a")));
     await openReadmission(context, OPEN);

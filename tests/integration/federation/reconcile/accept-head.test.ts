@@ -225,7 +225,7 @@ describe("accepting the branch's head", () => {
       writeFileSync(join(keys, "tree"), Buffer.concat([Buffer.from(`${entry}\0`), Buffer.from(id, "hex")]));
       return operatorGit(repository.path, "hash-object", "-t", "tree", "-w", join(keys, "tree"));
     };
-    const noFile = tree("100644 x.yaml", operatorGit(repository.path, "rev-parse", `${base}^{tree}`));
+    const noFile = tree("100644 x.yaml", "1".repeat(40));
     const odd = tree("40000 registry", noFile);
     await mergeOf(base, operatorGit(repository.path, "commit-tree", "-m", "x", "-p", base, odd) as Revision);
     assert.equal(await fresh(good), undefined, "and nothing of it is read");

@@ -377,6 +377,12 @@ describe("evaluate", () => {
     const waiver = changed(kept, { probe: "purge_waived", layer: "private_record", reason: "no_data_kept" });
     assert.equal(verdictOf(kept, waiver), "not_applicable");
     assert.equal(verdictOf(waiver), "not_applicable");
+    const tried = changed(kept, { verdict: "unknown", reason: "timed_out" });
+    assert.equal(
+      verdictOf(tried, waiver),
+      "unknown",
+      "nobody knows what was deleted, and a waiver says nothing was",
+    );
   });
 
   it("evaluate takes as many items as a record may hold [OFF-5]", () => {
