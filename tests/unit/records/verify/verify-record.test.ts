@@ -206,6 +206,21 @@ describe("verifyRecord", () => {
     });
   }
 
+  it("scope_malformed: a partner that says it manages no homeserver leaves no record incomplete [OFF-5]", async () => {
+    const isLeft = (organisation: string, stage: StageName) =>
+      organisation === "b.test" && stage !== "a2a_stop" && stage !== "a2a_discovery";
+    const reasons = await changed({
+      items: (items, organisation, stage) => (isLeft(organisation, stage) ? items.slice(0, 1) : items),
+      item: (item, organisation, stage) =>
+        isLeft(organisation, stage) ? { ...unmanaged(item), subject: "homeserver" } : item,
+      stage: (predicate) =>
+        predicate.organisation === "b.test"
+          ? { ...predicate, scope: { ...predicate.scope, parts: ["bridge", "gateway"] } }
+          : predicate,
+    });
+    assert.deepEqual(reasons, ["scope_malformed"]);
+  });
+
   it("stage_not_closed: a partial removal whose remover manages none of what it closes [OFF-5]", async () => {
     const isClosed = (stage: StageName) => stage === "a2a_stop" || stage === "a2a_discovery";
     const isLeft = (stage: StageName) => !isClosed(stage) && stage !== "data_duties";
