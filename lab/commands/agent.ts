@@ -56,11 +56,12 @@ export async function agentTask(args: readonly string[]): Promise<number> {
 }
 
 function addWords(agent: AgentId, text: (name: string) => string | undefined): readonly string[] {
-  const cardUrl = text("card-url") ?? "";
+  const cardUrl = text("card-url");
   const jwks = text("jwks");
-  if (!URL.canParse(cardUrl) || jwks === undefined) {
+  if (cardUrl === undefined || jwks === undefined) {
     throw usageError("add needs --card-url URL and --jwks FILE", USAGE);
   }
+  if (!URL.canParse(cardUrl)) throw usageError("--card-url must be a whole URL", USAGE);
   const keyId = text("key-id");
   return [
     ...["agent", "add", agent, "--card-url", cardUrl, "--jwks", resolve(jwks)],
