@@ -55,8 +55,17 @@ function actingUser(access: HomeserverAccess, userId: UserId) {
       return (await access.request(MadeRoom, "to make a room", path, { method: "POST", body })).room_id;
     },
 
-    invite: (room: RoomId, user: UserId) =>
-      succeeds("POST", "to invite", ["rooms", room, "invite"], { user_id: user }),
+    /** `limited`: the homeserver limits us for longer than it may be waited for. */
+    async invite(room: RoomId, user: UserId, limitedMaxMs?: number) {
+      const request = { body: { user_id: user }, limitedMaxMs };
+      const { status } = await access.call(
+        "POST",
+        "to invite",
+        [...CLIENT, "rooms", room, "invite"],
+        request,
+      );
+      return status === 200 ? "invited" : status === 429 ? "limited" : "refused";
+    },
 
     join: (room: RoomId) => succeeds("POST", "to join", ["rooms", room, "join"], {}),
 

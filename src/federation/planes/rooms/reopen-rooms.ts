@@ -286,18 +286,21 @@ export async function inviteAgain(
   const acting = await session.tokens.as(actor);
   if (acting === undefined) return inviteAgain(place, until, counts);
   for (const user of users) {
-    if (session.clock.now() >= until) return "being_invited";
-    const isTaken = await acting.invite(state.roomId, user).catch(undefinedFor("homeserver_unavailable"));
+    const leftMs = until - session.clock.now();
+    if (leftMs <= 0) return "being_invited";
+    const inviting = acting.invite(state.roomId, user, leftMs);
+    const answer = await inviting.catch(undefinedFor("homeserver_unavailable"));
     // The partner's server could not be reached.
-    if (isTaken === undefined) return "not_invited";
-    if (isTaken) counts.invited += 1;
-    else counts.refused += 1;
+    if (answer === undefined) return "not_invited";
+    if (answer === "limited") return "being_invited";
+    counts[answer] += 1;
+    await journalOf(session, partner).append({ act: "invited_again", room: place.record.room, user });
   }
   return undefined;
 }
 
 function whoToInvite({ partner, record, state }: RecordedRoom, actor: UserId | undefined): readonly UserId[] {
-  const { room, bans, replace, removed } = record;
+  const { room, bans, replace, removed, invitedAgain } = record;
   if (removed === true) return [];
   const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));
   for (const [user, ban] of bans) before.set(user, ban.before);
@@ -308,6 +311,7 @@ function whoToInvite({ partner, record, state }: RecordedRoom, actor: UserId | u
       .map(([user]) => user)
       // Another server name on the partner's host was put out with it, and is nobody who is admitted.
       .filter((user) => serverOf(user) === partner)
+      .filter((user) => invitedAgain?.has(user) !== true)
       .filter((user) => {
         const member = state.members.get(user);
         if (isElsewhere && member === undefined) return true;

@@ -60,6 +60,8 @@ const Entry = z.discriminatedUnion("act", [
     moved: z.int(),
     invited: z.int(),
   }),
+  /** A restore has invited this user again, or the invitation was refused: the passes that follow go on with others. */
+  entry("invited_again", { user: User }),
   /** The partner was removed for good since: nobody of it is invited again. */
   entry("removed", {}),
   entry("lifted", {}),
@@ -83,6 +85,7 @@ export interface RoomRecord {
   readonly replace?: EntryOf<"replace">;
   readonly replacement?: EntryOf<"replacement">;
   readonly gone?: EntryOf<"gone">;
+  readonly invitedAgain?: ReadonlySet<UserId>;
   readonly removed?: true;
 }
 
@@ -97,7 +100,7 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
         const first = bans.get(user)?.before ?? before;
         bans.set(user, { before: first, event: undefined, actor: entry.actor });
       }
-      return { ...record, bans };
+      return { ...record, bans, invitedAgain: new Set() };
     }
     case "banned": {
       const ban = record.bans.get(entry.user);
@@ -118,6 +121,8 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
       return { ...record, replacement: entry };
     case "gone":
       return { ...record, gone: entry };
+    case "invited_again":
+      return { ...record, invitedAgain: new Set(record.invitedAgain).add(entry.user) };
     case "removed":
       return { ...record, removed: true };
     case "lifted":

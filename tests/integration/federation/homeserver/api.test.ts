@@ -58,6 +58,15 @@ describe("HomeserverAccess", () => {
     assert.equal(server.seen.length, 4);
   });
 
+  it("a request that is limited for longer than it may be waited for returns the 429 [PLN-2]", async (t) => {
+    const headers = { "retry-after": "200" };
+    const { server, clock, api, asleep } = await answering(t, { status: 429, headers, body: {} });
+    const answered = api.call("POST", "to invite", ["invite"], { limitedMaxMs: 5_000 });
+    await clock.advance(await asleep());
+    assert.equal((await answered).status, 429);
+    assert.deepEqual([clock.now() - NOW, server.seen.length], [5_000, 2]);
+  });
+
   it("a homeserver that limits for a day is not waited for that long [PLN-2]", async (t) => {
     const headers = { "retry-after": "86400" };
     const { clock, api, asleep } = await answering(t, { status: 429, headers, body: {} });

@@ -75,7 +75,7 @@ class FakeHomeserver {
       invite: async (room: RoomId, user: string) => {
         this.invited.push(`${user} ${room}`);
         member(room, user, "invite");
-        return true;
+        return "invited";
       },
       join: async (room: RoomId) => {
         member(room, userId, "join");
