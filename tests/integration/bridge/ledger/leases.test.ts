@@ -49,6 +49,15 @@ describe("leases", () => {
     assert.deepEqual(await claimed(60, 64), [20, 20, 20]);
   });
 
+  it("are renewed by the latest claim alone, also where one process has claimed twice [DEL-1]", async (t) => {
+    const { delegations, admit, claimOne } = await ledgerFixture(t);
+    await admit([job("q1")]);
+    const [stale, fresh] = [await claimOne(), await claimOne({ now: T0 + LEASE_MS })];
+    const held = async ({ lease }: ClaimedDelegation) =>
+      (await delegations.renew([lease], T0 + 3 * LEASE_MS)).held.size;
+    assert.deepEqual([await held(stale), await held(fresh)], [0, 1]);
+  });
+
   it("of plain rooms leave a quarter of their agent's share to encrypted ones, which this process alone can answer [DEL-7]", async (t) => {
     const { delegations, admit, pool } = await ledgerFixture(t);
     const jobs = (name: string) =>

@@ -1,6 +1,7 @@
 // How often notices are sent, and by which worker.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { STATUS_AFTER_MS } from "../../../../src/bridge/ledger/status-messages.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
@@ -70,5 +71,19 @@ describe("notices", () => {
     await assert.rejects(ledger.notices.recordAttempt(stale, T0), { code: "lease_lost" });
     await ledger.notices.recordAttempt(fresh, T0);
     await ledger.notices.recordSent(fresh, "$said" as EventId);
+  });
+});
+
+describe("status messages in the ledger", () => {
+  it("are written by the worker alone that has claimed them last [DEL-6]", async (t) => {
+    const { ledger, admit } = await ledgerFixture(t);
+    await admit([job("q1")]);
+    const claim = (now: number) => ledger.statuses.claim({ limit: 1, now, leaseUntil: now + LEASE_MS });
+    const due = T0 + STATUS_AFTER_MS;
+    const [[stale], [fresh]] = [await claim(due), await claim(due + LEASE_MS)];
+    assert.ok(stale && fresh);
+    await assert.rejects(ledger.statuses.recordAttempt(stale, due), { code: "lease_lost" });
+    await ledger.statuses.end(stale);
+    await ledger.statuses.recordAttempt(fresh, due);
   });
 });
