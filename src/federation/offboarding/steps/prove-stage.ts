@@ -89,10 +89,17 @@ export async function prove(
   return { ...progress, proof };
 }
 
-/** Whether the stage's commit was made and the plane is still closed: a commit that opens it again is followed by another. */
+/** An emergency goes on from what was accepted last where the head is refused. @throws DrawbridgeError `head_refused` */
+async function stateNow(context: RunContext) {
+  if (context.run.kind === "emergency") return acceptedState(context);
+  return { ...(await goodState(context)), refusal: undefined };
+}
+
+/** Whether the stage's commit was made and the plane is still closed: a commit that opens it, or is refused, is followed by another. */
 async function isCommitted(context: RunContext, begun: StageProgress | undefined, plane: PlaneName | null) {
   if (plane === null || (begun?.commit ?? null) === null) return false;
-  const { desired } = await goodState(context);
+  const { desired, refusal } = await stateNow(context);
+  if (refusal !== undefined) return false;
   return partnerEntry(desired.registry, counterpartyIn(context.run))?.partner.planes[plane] !== "open";
 }
 
@@ -126,7 +133,7 @@ async function opened(context: RunContext, stage: StageName, skipped: string | n
 async function scopeNow(context: RunContext, stage: StageName): Promise<Scope> {
   const { run } = context;
   const { baseline } = run;
-  const { desired } = await (run.kind === "emergency" ? acceptedState : goodState)(context);
+  const { desired } = await stateNow(context);
   const entry = partnerEntry(desired.registry, counterpartyIn(run));
   const { plane, edit } = removalStep(run.kind, stage);
   if (entry === undefined || plane === null || edit === null) return baseline.scope;
@@ -168,8 +175,11 @@ export async function commitStage(context: RunContext, stage: StageName): Promis
     // A pin that somebody has taken out of the entry since is no less one that the partner had.
     before: step.edit === "retire" ? await registryBefore(context, run) : undefined,
     say: async (base, { partner }, isSame) => {
-      // Anybody may write the same words into a message: what counts is what stands in the file.
-      found = isSame ? await stageCommit(repository, run, stage) : undefined;
+      // Anybody may write the same words into a message: what counts is what stands in the file, on a head that is not refused.
+      found =
+        isSame && base.isRendered && base.setAside === undefined
+          ? await stageCommit(repository, run, stage)
+          : undefined;
       if (found !== undefined) return undefined;
       requireNamed(context, stage, partner);
       const { plane, planeNumber } = labelOf(step);

@@ -67,6 +67,19 @@ describe("a head that nobody may have put there", () => {
     assert.equal((await assessBranch(side.federation)).assessment.good, true);
   });
 
+  it("a stage of an emergency that is closed already leaves out what was pushed since [OFF-2]", async (t) => {
+    const { side } = await refusedHead(t);
+    await openRunAt(side, { kind: "emergency" });
+    await next(side.context);
+    side.answers.set("invoke", { verdict: "open", layer: "gateway", status: 200, reason: "let_in" });
+    const before = await next(side.context);
+    assert.equal(before.did, "not_proved");
+    await commitOnTop(side.federation.repository, new Map([["README.md", "unsigned"]]));
+    side.answers.delete("invoke");
+    assert.equal((await next(side.context)).did, "proved");
+    assert.equal((await assessBranch(side.federation)).assessment.good, true);
+  });
+
   it("a scope that names no agent does not show that there is none [OFF-5]", async (t) => {
     const { side, takeBack } = await refusedHead(t);
     await takeBack();
