@@ -1,12 +1,13 @@
 // The reconciler's metrics: what the planes' records say at the time of a scrape, in Prometheus' text format.
 // Invariants: labels are planes and reasons, never a partner, a room or a user; a plane that is not managed
-// here has no series; one of which nothing is recorded has none, except that it is not in force and was never checked.
+// here has no series; one of which nothing is recorded has none, except that it is not in force and was never checked; what
+// is recorded of another revision than the accepted one puts no plane in force.
 import { createServer } from "node:http";
 import { Gauge, Registry } from "prom-client";
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../domain/errors.ts";
 import { listening } from "../../runtime/http.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { readPlane } from "../state/plane-records.ts";
+import { readHead, readPlane } from "../state/plane-records.ts";
 import type { Federation } from "./context.ts";
 
 const PREFIX = "drawbridge_federation_";
@@ -18,13 +19,15 @@ export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | 
   /** Remembered, because an alarm on a series that ends with the first failed check would never be raised. */
   const succeeded = new Map<PlaneName, number>();
   // Registered first, because the others have their values when it has collected.
-  const reached = "1 where the last attempt at a plane brought it to its state";
+  const reached = "1 where the last attempt at a plane brought it to its state at the accepted revision";
   const inForce = gauge(`${PREFIX}plane_in_force`, reached, [], () => {
     for (const one of [inForce, outOfReach, drift, checked]) one.reset();
+    const accepted = acceptedRevision(state);
     for (const plane of PLANE_NAMES) {
       if (planes[plane].unmanaged) continue;
       const { applied, driftCheck } = readPlane(state, plane);
-      inForce.set({ plane }, applied?.outcome === "in_force" ? 1 : 0);
+      const isReached = applied?.outcome === "in_force" && applied.revision === accepted;
+      inForce.set({ plane }, isReached ? 1 : 0);
       for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });
       if (driftCheck !== null && driftCheck.differences !== null) {
         drift.set({ plane }, driftCheck.differences);
@@ -41,6 +44,14 @@ export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | 
     "When a drift check last succeeded, or 0",
   );
   return registry;
+}
+
+function acceptedRevision(state: Federation["state"]) {
+  try {
+    return readHead(state).accepted?.revision;
+  } catch (error) {
+    return undefinedFor()(error);
+  }
 }
 
 /** Serves `GET /metrics` until the process ends. @throws DrawbridgeError `program_failed` when it cannot listen */

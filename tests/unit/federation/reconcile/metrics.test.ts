@@ -7,7 +7,7 @@ import { unmanagedPlane } from "../../../../src/federation/planes/plane.ts";
 import { reconcilerMetrics, serveMetrics } from "../../../../src/federation/reconcile/metrics.ts";
 import type { Revision } from "../../../../src/federation/repository/repository.ts";
 import { openStateFolder } from "../../../../src/federation/state/folder.ts";
-import { readPlane, writePlane } from "../../../../src/federation/state/plane-records.ts";
+import { readPlane, writeHead, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import { filePlanes } from "../../../support/control-repository.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
@@ -18,6 +18,8 @@ const LEFT = { partner: "b.test", subject: "!room", reason: "stale_at_home", hin
 describe("the reconciler's metrics", () => {
   it("a room whose ACL stays unenforced raises its series until an attempt ends in force [PLN-2]", async (t) => {
     const state = openStateFolder(temporaryFolder(t), systemRandom);
+    const { revision } = MARK;
+    writeHead(state, { version: 1, accepted: { revision, at: AT }, refused: null });
     const registry = reconcilerMetrics({ state, planes: filePlanes(temporaryFolder(t)).planes });
     const record = readPlane(state, "rooms");
     const applied = { ...MARK, firstAt: AT, reason: null, attempts: 0, retryAt: null };
@@ -46,6 +48,10 @@ describe("the reconciler's metrics", () => {
       'drawbridge_federation_drift_checked_timestamp_seconds{plane="rooms"} 1767323045',
       'drawbridge_federation_plane_in_force{plane="rooms"} 1',
     ]);
+
+    const newer = "b".repeat(40) as Revision;
+    writeHead(state, { version: 1, accepted: { revision: newer, at: AT }, refused: null });
+    assert.match(await registry.metrics(), /plane_in_force\{plane="rooms"\} 0/, "of an earlier revision");
   });
 
   it("since when no drift check has succeeded is told while none does, and also after a restart [OPS-2]", async (t) => {
