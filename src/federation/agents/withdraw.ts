@@ -28,13 +28,17 @@ interface WithdrawOptions {
   readonly keepsKey?: boolean;
 }
 
-/** `pinned`: its agent, which our bridge carries; `offered`: ours, which it may invoke. */
+/** `pinned`: its agent, which our bridge carries; `offered`: ours, which it may invoke. @throws DrawbridgeError `usage` for both */
 function kindOf(registry: Registry, { partner, agent }: WithdrawOptions) {
-  const { consumes } = consumerOf(registry, partner);
-  if (Object.hasOwn(consumes, agent)) return "pinned";
-  if (partner === undefined || partner === registry.organisation.serverName) return "gone";
-  const invokes = findPartner(registry, partner).partner.gateway?.invokes ?? [];
-  return invokes.includes(agent) ? "offered" : "gone";
+  const { consumes, file, partner: entry } = consumerOf(registry, partner);
+  const isOffered = entry?.gateway?.invokes.includes(agent) === true;
+  if (!Object.hasOwn(consumes, agent)) return isOffered ? "offered" : "gone";
+  if (!isOffered) return "pinned";
+  // The same command again would take the other one away.
+  const what = `${file} both consumes an agent ${agent} and may invoke ours of that name; nothing was changed`;
+  throw new DrawbridgeError("usage", what, {
+    hint: "Take the one that is to stay out of that file until the other is withdrawn (card.consumes, gateway.invokes), and commit.",
+  });
 }
 
 /** What is to be committed; undefined when it is gone already. @throws DrawbridgeError `usage` */

@@ -7,7 +7,7 @@ import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { withdrawAgent } from "../../../../src/federation/agents/withdraw.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
-import { changedPaths, commitRegistry } from "../../../support/control-repository.ts";
+import { changedPaths, commitRegistry, LIGHTHOUSE } from "../../../support/control-repository.ts";
 import { fingerprintOf, identities, WEATHER } from "../../../support/readmission.ts";
 
 describe("withdrawing an agent", () => {
@@ -71,5 +71,14 @@ describe("withdrawing an agent", () => {
     assert.match(withdrawn?.hint ?? "", /organisation\.yaml/);
     await commitRegistry(repository, new Map([[organisation, declared.replace("[berth_planner]", "[]")]]));
     assert.equal((await withdrawAgent(federation, parts, options)).complete, true);
+  });
+
+  it("a withdrawal names no agent that is both the partner's and ours: the same command again took away the other [PRT-1]", async (t) => {
+    const { federation, parts, repository, registryText } = await identities(t);
+    const both = (await registryText(LIGHTHOUSE)).replaceAll(`${WEATHER}:`, "berth_planner:");
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, both]]));
+    const options = { partner: "lighthouse", agent: "berth_planner" };
+    await assert.rejects(withdrawAgent(federation, parts, options), /both consumes an agent berth_planner/);
+    assert.equal(await registryText(LIGHTHOUSE), both);
   });
 });
