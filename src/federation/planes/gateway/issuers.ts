@@ -75,6 +75,7 @@ export function declaredClientsAdapter(
 }
 
 const PAGE = 500;
+const LISTINGS_MAX = 5;
 /** In every realm: a partner of such a name would take the console from its administrators. */
 const KEYCLOAKS_OWN = [
   "account",
@@ -95,8 +96,21 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
   const foreign = new Set([...KEYCLOAKS_OWN, ...(realm === adminRealm ? [adminClientId] : [])]);
 
   async function list(): Promise<ReadonlyMap<string, KeycloakClient>> {
+    for (let listings = 0; listings < LISTINGS_MAX; listings++) {
+      const found = await listOnce();
+      if (found !== undefined) return found;
+    }
+    throw new DrawbridgeError("issuer_unavailable", "Keycloak's clients change while they are listed", {
+      hint: "It is tried again; see who adds and removes clients there so often.",
+    });
+  }
+
+  /** Undefined where clients were added or removed between two pages: one that is there may then be on neither. */
+  async function listOnce(): Promise<ReadonlyMap<string, KeycloakClient> | undefined> {
     const found = new Map<string, KeycloakClient>();
-    for (let first = 0; ; first += PAGE) {
+    let last: string | undefined;
+    // Each page begins with the last client of the page before.
+    for (let first = 0; ; first += PAGE - 1) {
       const { status, body } = await call("GET", `clients?first=${first}&max=${PAGE}`);
       const page = ClientPage.safeParse(body);
       if (status !== 200 || !page.success) {
@@ -104,8 +118,10 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
           hint: "See that gateway.issuer.realm exists, and that Keycloak is of version 26.",
         });
       }
+      if (last !== undefined && page.data[0]?.clientId !== last) return undefined;
       for (const client of page.data) found.set(client.clientId, client);
       if (page.data.length < PAGE) return found;
+      last = page.data.at(-1)?.clientId;
     }
   }
 
