@@ -14,7 +14,10 @@ export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
 /** Of a page of a room's past, and of one answer about all rooms; above it a smaller one is requested. */
 const ANSWER_BOUNDS = { pageBytesMax: 64 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
-/** Of the smaller answer, which has one event of each room without its content: only an invitation is longer. */
+/**
+ * Of the smaller answer, which has one event of each room without its content. An invitation may be longer, and a room
+ * whose event names a long "membership", or of a homeserver that leaves no content out.
+ */
 const SMALLER = { what: "rooms", elementBytesMax: 64 * 1024, readBytesMax: 512 * 1024 * 1024 } as const;
 type ReadBounds = Pick<ApiCall<z.ZodType>, "bytesMax" | "thin">;
 const TIMELINE_LIMIT = 50;
@@ -33,7 +36,10 @@ const TYPES = [
 ];
 const NONE = { types: [] };
 const NOTHING = JSON.stringify({ room: { rooms: [] }, presence: NONE, account_data: NONE });
-const FOUND_FIELDS = ["event_id", "type", "state_key", "unsigned.prev_content.membership"];
+const FOUND_FIELDS = [
+  ...["event_id", "type", "state_key", "unsigned.prev_content.membership"],
+  ...["redacts", "content.redacts"],
+];
 const roomsFilter = (limit: number, fields?: readonly string[]) =>
   JSON.stringify({
     ...(fields !== undefined && { event_fields: fields }),
@@ -61,8 +67,8 @@ const Sync = z.object({
   next_batch: z.string().min(1),
   rooms: z
     .object({
-      join: z.record(z.string(), Timeline).default({}),
-      leave: z.record(z.string(), Timeline).default({}),
+      join: z.record(z.string(), Timeline.nullable()).default({}),
+      leave: z.record(z.string(), Timeline.nullable()).default({}),
       invite: z.record(z.string(), InviteState.nullable()).default({}),
     })
     .prefault({}),
@@ -181,8 +187,11 @@ function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string)
     RoomId,
     { readonly events: readonly RawEvent[]; readonly before: string | undefined }
   >();
-  for (const [id, { timeline }] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
+  // Of a room that was too large all is read from its past.
+  const unreadTimeline = { events: [], limited: true, prev_batch: sync.next_batch };
+  for (const [id, found] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {
     const room = parseRoomId(id);
+    const timeline = found === null ? unreadTimeline : found.timeline;
     if (room === undefined || timeline === undefined) continue;
     rooms.set(room, {
       events: timeline.events.map((event) => inRoom(event, room)),

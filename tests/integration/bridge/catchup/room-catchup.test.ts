@@ -35,8 +35,10 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
     since: [] as string[],
     settled: [] as unknown[],
     types: [] as string[][],
-    /** What the homeserver answers from s1 on, once. */
-    newer: undefined as object | undefined,
+    /** An event of the first room that the homeserver answers from s1 on, once. */
+    newer: undefined as Record<string, unknown> | undefined,
+    /** Whether the smaller answer's events have a long membership, as any state event may name one. */
+    isLong: false,
     /** What the homeserver answers about the ghost itself. */
     ghost: { body: {} } as ScriptedAnswer,
   };
@@ -62,11 +64,20 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
     }
     if (!path.endsWith("/sync")) return state.ghost;
     state.since.push(query.get("since") ?? "");
-    if (query.get("since") === "s1" && state.newer !== undefined)
-      return { body: { next_batch: "s9", rooms: { join: state.newer } } };
+    if (query.get("since") === "s1" && state.newer !== undefined) {
+      const fields = (JSON.parse(query.get("filter") ?? "{}") as { event_fields?: string[] }).event_fields;
+      const { content, ...event } = state.newer;
+      const { redacts } = content as { redacts?: string };
+      const thin = Object.fromEntries(Object.entries(event).filter(([name]) => fields?.includes(name)));
+      if (fields?.includes("content.redacts") === true) thin["content"] = { redacts };
+      const events = [fields === undefined ? state.newer : thin];
+      return { body: { next_batch: "s9", rooms: { join: { "!a": { timeline: { events } } } } } };
+    }
     if (["s1", "s9"].includes(query.get("since") ?? "")) return { body: { next_batch: query.get("since") } };
     const limit = query.get("filter")?.includes("event_fields") === true ? 1 : 50;
-    const end = (id: string) => Array.from({ length: limit }, (_, index) => text(id, EVENTS - limit + index));
+    const unsigned = { prev_content: { membership: "x".repeat(state.isLong && limit === 1 ? 70_000 : 0) } };
+    const end = (id: string) =>
+      Array.from({ length: limit }, (_, index) => ({ ...text(id, EVENTS - limit + index), unsigned }));
     const join = Object.fromEntries(
       ROOMS.map((id) => [
         id,
@@ -131,6 +142,14 @@ describe("RoomCatchup", () => {
       assert.deepEqual(taken, all());
       assert.equal(positions.get(ghost), "s1");
     }
+  });
+
+  it("rooms that are too large for the smaller answer are read from their past [INT-8]", async (t) => {
+    const { rooms, positions, taken, state } = await reading(t, FEW, { changesBytesMax: 50_000 });
+    state.isLong = true;
+    assert.equal((await rooms.afterDowntime([ghost], signal)).complete, true);
+    assert.deepEqual(taken, all());
+    assert.equal(positions.get(ghost), "s1");
   });
 
   it("messages that make a page too large keep nothing from being read [INT-8]", async (t) => {
@@ -206,15 +225,19 @@ describe("RoomCatchup", () => {
   });
 
   it("a question that was removed while it was held is not passed on [INT-8]", async (t) => {
-    const { rooms, taken, state } = await reading(t, FEW);
-    await rooms.quietly([ghost], signal);
-    const redaction = { event_id: "$r", type: "m.room.redaction", redacts: "$a3", content: {} };
-    state.newer = { "!a": { timeline: { events: [{ sender: "@alice:a.test", ...redaction }] } } };
-    await rooms.quietly([ghost], signal);
-    assert.deepEqual(
-      taken,
-      all().filter((id) => id !== "$a3"),
-    );
+    const redaction = { event_id: "$r", type: "m.room.redaction" };
+    const isWhole = { sender: "@alice:a.test", redacts: "$a3", content: {} };
+    const isLarge = { content: { redacts: "$a3", reason: "x".repeat(60_000) } };
+    for (const more of [isWhole, isLarge]) {
+      const { rooms, taken, state } = await reading(t, FEW, { changesBytesMax: 50_000 });
+      await rooms.quietly([ghost], signal);
+      state.newer = { ...redaction, ...more };
+      await rooms.quietly([ghost], signal);
+      assert.deepEqual(
+        taken,
+        all().filter((id) => id !== "$a3"),
+      );
+    }
   });
 
   it("the catchup runs again for a homeserver that is away, but not for a ghost that it refuses [INT-8]", async (t) => {
