@@ -56,7 +56,11 @@ export async function reopenRooms(
       return room;
     };
     const records = journalOf(session, partner).rooms;
-    const ended = records.filter(({ gone, replace }) => gone !== undefined || replace !== undefined);
+    // One that was to be replaced, and is not yet, is opened again; nobody of ours was in the one that was to be left.
+    const ended = records.filter(
+      ({ gone, replace, replacement }) =>
+        gone !== undefined || replacement !== undefined || replace?.creator === null,
+    );
     const restorable = records.filter((record) => !ended.includes(record));
     const states: RoomState[] = [];
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {

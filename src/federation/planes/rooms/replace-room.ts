@@ -64,7 +64,8 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
         return { act: "replace", room: state.roomId, creator, users };
       });
     }
-    let moved = { moved: 0, invited: 0 };
+    let counts = { moved: 0, invited: 0 };
+    let obstacle: RoomReason | undefined;
     if (creator !== null) {
       const made = known?.replacement ?? (await makeRoom(ending, creator));
       if (made === undefined) return failed("not_replaced");
@@ -72,12 +73,13 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
       if (known?.replacement === undefined) await note(made);
       const done = await moveEverybody(session, creator, made);
       if (done === undefined) return failed("not_replaced");
-      moved = done;
+      counts = done.counts;
+      if (done.isOneLeftOut) obstacle = "left_out";
     }
     if (!(await takeAway(session, state.roomId, purge))) return failed("not_deleted");
     const how = creator === null ? "left" : "replaced";
-    await note({ act: "gone", room: state.roomId, how, purged: purge, ...moved });
-    return { replacement };
+    await note({ act: "gone", room: state.roomId, how, purged: purge, ...counts });
+    return { replacement, ...(obstacle === undefined ? {} : { obstacle }) };
   } catch (error) {
     await failureOfRoom(session, error);
     return failed("not_replaced");
@@ -178,17 +180,27 @@ function takenOver(content: Readonly<Record<string, unknown>> | undefined, membe
   );
 }
 
-/** Invites everybody, has our people join, and moves the aliases; undefined when somebody could not be moved. */
+/** Invites everybody, has our people join, and moves the aliases; undefined when one of ours could not be moved. */
 async function moveEverybody(
   session: RoomsSession,
   creator: UserId,
   { room, to, aliases, members, invited }: Replacement,
-): Promise<{ moved: number; invited: number } | undefined> {
+) {
   const isIn = await membershipIn(session, to);
   const toInvite = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
   const acting = await session.tokens.as(creator);
   if (acting === undefined) return undefined;
-  await mapConcurrent(toInvite, MOVES_AT_ONCE, (user) => acting.invite(to, user));
+  // Another server that does not answer keeps nobody in the old room, where the closing partner may be.
+  const silent = new Set<string>();
+  await mapConcurrent(toInvite, MOVES_AT_ONCE, async (user) => {
+    const server = serverOf(user);
+    if (silent.has(server)) return;
+    await acting.invite(to, user).catch(async (error: unknown) => {
+      await failureOfRoom(session, error);
+      if (server === session.intent.own) throw error;
+      silent.add(server);
+    });
+  });
   for (const alias of aliases) {
     const leadsTo = await session.operator.roomOfAlias(alias);
     if (leadsTo === to) continue;
@@ -206,10 +218,11 @@ async function moveEverybody(
   });
   if (people.includes(false)) return undefined;
   const now = await membershipIn(session, to);
-  return {
+  const counts = {
     moved: people.filter((isMoved) => isMoved === true).length,
     invited: [...now.values()].filter((membership) => membership === "invite").length,
   };
+  return { counts, isOneLeftOut: silent.size > 0 };
 }
 
 async function membershipIn(session: RoomsSession, room: RoomId): Promise<ReadonlyMap<UserId, string>> {

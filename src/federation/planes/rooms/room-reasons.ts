@@ -32,6 +32,8 @@ export const ROOM_REASONS = {
   being_invited:
     "Invitations take long, because the homeserver limits them: the next pass goes on with them.",
   not_replaced: "The new room could not be completed: read the homeserver's log, then reconcile again.",
+  left_out:
+    "The room is replaced, and another server did not answer the invitations of its users: invite them into the new room.",
   not_deleted: "The homeserver did not finish taking the old room away: read its log, then reconcile again.",
 } as const;
 

@@ -116,7 +116,7 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
     case "read_only":
       return { ...record, readOnly: record.readOnly ?? entry };
     case "replace":
-      return { ...record, replace: record.replace ?? entry };
+      return { ...record, replace: record.replace ?? entry, invitedAgain: new Set() };
     case "replacement":
       return { ...record, replacement: entry };
     case "gone":

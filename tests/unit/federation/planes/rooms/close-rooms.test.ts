@@ -5,6 +5,7 @@ import type { RoomId, ServerName, UserId } from "../../../../../src/domain/ident
 import type { StateEvent } from "../../../../../src/federation/homeserver/synapse-admin-api.ts";
 import { deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
 import { closeRooms } from "../../../../../src/federation/planes/rooms/close-rooms.ts";
+import { reopenRooms } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 import { journalIn } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
@@ -63,6 +64,7 @@ class FakeHomeserver {
       },
       setMembership: async (room: RoomId, user: string, membership: string) => member(room, user, membership),
       createRoom: async (body: Content) => {
+        this.onChange("m.room.create", "", "!made" as RoomId);
         this.made.push(body);
         const initial = body["initial_state"] as { type: string; state_key: string; content: Content }[];
         return this.room(
@@ -289,5 +291,51 @@ describe("closeRooms", () => {
       outOfReach?.map(({ subject, reason }) => [subject, reason]),
       [[stuck, "not_deleted"]],
     );
+  });
+
+  it("a room is replaced although another server does not answer the invitations of its users [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const others = [CAROL, "@cecil:c.test", "@chris:c.test", "@clara:c.test", "@cyril:c.test", "@dan:d.test"];
+    const room = homeserver.room("!room", madeBy(BOB), ...joined(ALICE, "@adam:a.test", BOB, ...others));
+    const session = homeserver.session(t);
+    session.intent.retained.push("d.test");
+    let asked = 0;
+    homeserver.onChange = (type, key) => {
+      if (type !== "m.room.member" || !key.endsWith(":c.test")) return;
+      asked += 1;
+      throw unavailable();
+    };
+    const found = async () =>
+      (await closeRooms(session)).outOfReach?.map(({ subject, reason }) => [subject, reason]);
+    assert.deepEqual(await found(), [[room, "left_out"]]);
+    assert.ok(asked > 0 && asked < 5, "who is behind the first of a silent server is not waited for");
+    const made = "!made-1" as RoomId;
+    assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "leave" });
+    assert.deepEqual(homeserver.content(made, "m.room.member", "@adam:a.test"), { membership: "join" });
+    assert.deepEqual(homeserver.content(made, "m.room.member", "@dan:d.test"), { membership: "invite" });
+    assert.deepEqual(await found(), []);
+  });
+
+  it("a room that was to be replaced, and has no replacement yet, is opened again by a restore [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const ann = "@ann:b.test";
+    const room = homeserver.room(
+      ...(["!room", madeBy(BOB, { room_version: "10" }), ...joined(ALICE, BOB, ann)] as const),
+      ["m.room.power_levels", "", { users: { [BOB]: 100, [ALICE]: 50 } }],
+    );
+    const session = homeserver.session(t);
+    homeserver.onChange = (type) => {
+      if (type === "m.room.create") throw refused();
+    };
+    const { outOfReach } = await closeRooms(session);
+    assert.deepEqual(
+      outOfReach?.map(({ reason }) => reason),
+      ["not_replaced"],
+    );
+    assert.deepEqual(homeserver.content(room, "m.room.member", ann), { membership: "ban" });
+    session.intent.closing.length = 0;
+    await reopenRooms(session, ["b.test" as ServerName]);
+    assert.deepEqual(homeserver.content(room, "m.room.member", ann), { membership: "invite" });
+    assert.ok(!deniedByEnforcement(homeserver.content(room, "m.room.server_acl") ?? {}, "b.test"));
   });
 });

@@ -122,6 +122,18 @@ describe("inviteAgain", () => {
     assert.deepEqual(asked, [`${ALICE} ${NEXT} ${creator}`, `${ALICE} ${NEXT} ${JOINED}`]);
   });
 
+  it("who was invited again before is invited again when the room is replaced since [PLN-2]", async () => {
+    const entries: readonly JournalEntry[] = [
+      { act: "invited_again", room: ROOM, user: JOINED },
+      { act: "replace", room: ROOM, creator: ALICE, users: [{ user: JOINED, before: "join" }] },
+    ];
+    const record = entries.reduce<RoomRecord | undefined>(foldEntry, RECORD);
+    const { asked, invite } = scene();
+    assert.ok(record !== undefined);
+    await invite(record, roomState({}, { roomId: NEXT }));
+    assert.deepEqual(asked, [`${ALICE} ${NEXT} ${INVITED}`, `${ALICE} ${NEXT} ${JOINED}`]);
+  });
+
   it("a refused invitation is not repeated, and one that never arrived is [PLN-2]", async () => {
     const refused = scene({ answer: "refused" });
     assert.equal(await refused.invite(RECORD, roomState(LIFTED)), undefined);
