@@ -102,6 +102,10 @@ export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
   return { ...run, parties };
 }
 
+/** What helps where the branch, or the repository, does not hold the revision that a run was opened at. */
+export const BASELINE_HINT =
+  "Bring that commit and the branch that held it back from a clone (git fetch). Or end the run (drawbridge offboarding abort) and open another: it covers and retires what the partner's entry names then, and nothing that was taken out of it before.";
+
 /** The registry as it was when the run was opened. @throws as `stateAt` */
 export async function registryBefore(
   federation: Federation,
@@ -113,7 +117,7 @@ export async function registryBefore(
     if (!(cause instanceof DrawbridgeError) || cause.code !== "repository_unusable") throw cause;
     const what = `the run was opened at ${revision}, whose registry cannot be read: ${cause.message}`;
     throw new DrawbridgeError("repository_unusable", what, {
-      hint: "Bring that commit back from a clone (git fetch), or end the run (drawbridge offboarding abort) and open another: what the partner had before is retired by it.",
+      hint: BASELINE_HINT,
       cause,
     });
   }

@@ -8,7 +8,12 @@ import { type EvidenceItem, isOwnRoom } from "../../../records/format/evidence-i
 import { lookUntil } from "../../../runtime/concurrency.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
-import { type Drift, notNamed, type OutOfReach as PlaneOutOfReach } from "../../planes/plane.ts";
+import {
+  type Drift,
+  notNamed,
+  OUT_OF_REACH,
+  type OutOfReach as PlaneOutOfReach,
+} from "../../planes/plane.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { desiredPlane } from "../../reconcile/desired-state.ts";
@@ -21,7 +26,7 @@ import { removalStep } from "../../workflow/procedure.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
 import { HINTS, judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/file.ts";
-import { type RunContext, registryBefore } from "../run/context.ts";
+import { BASELINE_HINT, type RunContext, registryBefore } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
 
 export const NOT_OUR_ROOM = "not_our_room";
@@ -130,8 +135,15 @@ function objectionTo(plane: PlaneName, partner: Partner | undefined, [changed]: 
   if (changed === undefined) return undefined;
   return {
     ...about,
-    found: `the ${plane} plane was changed by hand: ${changed.subject} (${changed.kind})`,
-    hint: `Run drawbridge reconcile --once --plane ${plane}, and find out who changed it.`,
+    ...(changed.kind === OUT_OF_REACH
+      ? {
+          found: `a closed partner may come into a room where nothing can be done: ${changed.subject}`,
+          hint: `Run drawbridge reconcile --once --plane ${plane}: it replaces the room, or names why not.`,
+        }
+      : {
+          found: `the ${plane} plane was changed by hand: ${changed.subject} (${changed.kind})`,
+          hint: `Run drawbridge reconcile --once --plane ${plane}, and find out who changed it.`,
+        }),
   };
 }
 
@@ -180,9 +192,7 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
   const base = parseRevision(revision);
   if (base === undefined || !(await context.repository.isAncestor(base, desired.revision))) {
     const what = `the run was opened at ${revision}, which the branch does not hold`;
-    throw new DrawbridgeError("head_refused", what, {
-      hint: "End it (drawbridge offboarding abort), and open another: what it has to cover is not known.",
-    });
+    throw new DrawbridgeError("head_refused", what, { hint: BASELINE_HINT });
   }
   return partnerEntry(await registryBefore(context, run), counterpartyIn(run))?.partner;
 }

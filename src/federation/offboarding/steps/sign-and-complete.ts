@@ -24,6 +24,7 @@ import type { Signer } from "../../../records/sign/signer.ts";
 import { outOfReachIn } from "../../../records/verify/verify-completion.ts";
 import { inOrder, placeOf } from "../../../records/verify/verify-stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
+import { OUT_OF_REACH } from "../../planes/plane.ts";
 import { goodState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";
@@ -325,10 +326,11 @@ export async function recheck(context: RunContext, what: string): Promise<void> 
   if (blocks.length > 0) throw new OffboardingBlocked(what, blocks);
 }
 
-/** Reports what was changed by hand since the stage was shown and repaired by the reconciler; it blocks nothing. */
+/** Reports what the reconciler has found changed since the stage was shown, and has applied again; it blocks nothing. */
 function reportRepaired({ state, say }: RunContext, { proof }: StageProgress, plane: PlaneName | null): void {
   for (const { plane: changed, subject, kind, at } of recentDrift(state, DRIFT_MAX)) {
     if (changed !== plane || proof === null || at < proof.at) continue;
-    say(`NOTE: the ${changed} plane was changed by hand and repaired at ${at}: ${subject} (${kind})`);
+    const what = kind === OUT_OF_REACH ? "found with a room where nothing can be done" : "changed by hand";
+    say(`NOTE: the ${changed} plane was ${what}, and applied again, at ${at}: ${subject} (${kind})`);
   }
 }

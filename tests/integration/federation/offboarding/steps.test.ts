@@ -19,6 +19,7 @@ import { planRemoval } from "../../../../src/federation/offboarding/steps/status
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import type { Repository } from "../../../../src/federation/repository/repository.ts";
+import { keepDrift } from "../../../../src/federation/state/plane-records.ts";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
@@ -153,7 +154,7 @@ describe("removal workflow", () => {
     await assert.rejects(planRemoval(a.context), (error) => {
       assert.ok(error instanceof DrawbridgeError && error.code === "repository_unusable", String(error));
       assert.match(error.message, /^the run was opened at 0{39}1, whose registry cannot be read: /);
-      assert.match(error.hint ?? "", /offboarding abort/);
+      assert.match(error.hint ?? "", /git fetch.*offboarding abort.*nothing that was taken out of it before/);
       return true;
     });
   });
@@ -304,6 +305,23 @@ describe("removal workflow", () => {
       JSON.stringify(policy),
       "it is noticed, not put right on the way",
     );
+  });
+
+  it("complete does not say that a room in which nothing can be done was changed by hand [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(6);
+    const { state, planes } = a.federation;
+    const drift = { subject: "!room", kind: "out_of_reach", found: null };
+    keepDrift(state, "rooms", drift, "0".repeat(40), "2099-01-01T00:00:00.000Z");
+    planes.rooms.drift = async () => [drift];
+    const lines: string[] = [];
+    const context = { ...a.context, say: (text: string) => lines.push(text) };
+    const blocked = await complete(context).catch((error: unknown) => error);
+    assert.ok(blocked instanceof OffboardingBlocked);
+    const said = `${lines.join("\n")}\n${blocked.message}`;
+    assert.doesNotMatch(said, /changed by hand/);
+    assert.match(said, /NOTE: the rooms plane was found with a room where nothing can be done.*: !room/);
+    assert.match(said, /a closed partner may come into a room where nothing can be done: !room/);
   });
 
   it("complete refuses when the progress of a signed stage is gone [OFF-2]", async (t) => {
