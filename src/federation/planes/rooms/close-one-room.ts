@@ -74,8 +74,9 @@ async function perform(
     }
     case "ban": {
       const journal = journalOf(session, step.partner);
-      // One entry holds all bans of a partner, written before the first of them.
-      if (journal.room(room)?.bans.get(step.user)?.actor !== acting.userId) {
+      const known = journal.room(room)?.bans.get(step.user);
+      // One entry holds all bans of a partner, written before the first of them; one of an earlier containment announces none.
+      if (known?.actor !== acting.userId || known.event !== undefined) {
         const users = plan.steps.flatMap((one) =>
           one.kind === "ban" && one.partner === step.partner
             ? [{ user: one.user, before: presenceOf(state, one.user) }]

@@ -338,4 +338,46 @@ describe("closeRooms", () => {
     assert.deepEqual(homeserver.content(room, "m.room.member", ann), { membership: "invite" });
     assert.ok(!deniedByEnforcement(homeserver.content(room, "m.room.server_acl") ?? {}, "b.test"));
   });
+
+  for (const isKilled of [false, true]) {
+    const kill = isKilled ? ", and is cut off after a ban" : "";
+    it(`who came back by a restore that had not ended comes back after another containment${kill} [CON-1] [PLN-2]`, async (t) => {
+      const homeserver = new FakeHomeserver();
+      const ann = "@ann:b.test";
+      const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, ann, BOB));
+      const session = homeserver.session(t);
+      const closing = [...session.intent.closing];
+      let isLimited = true;
+      session.tokens.as = async (user) => {
+        const acting = homeserver.acting(user);
+        const invite = async (to: RoomId, who: string) =>
+          isLimited && who === BOB ? "limited" : acting.invite(to, who);
+        return { ...acting, invite } as never;
+      };
+      const restore = async () => {
+        session.intent.closing.length = 0;
+        session.intent.allow.push("b.test");
+        await closeRooms(session);
+        const { outOfReach } = await reopenRooms(session, ["b.test" as ServerName]);
+        return outOfReach?.map(({ reason }) => reason);
+      };
+      await closeRooms(session);
+      assert.deepEqual(await restore(), ["being_invited"]);
+      homeserver.room(room, ...joined(ann));
+      session.intent.closing.push(...closing);
+      session.intent.allow.pop();
+      const journal = session.journals.get("b.test");
+      assert.ok(journal !== undefined);
+      const { append } = journal;
+      if (isKilled) journal.append = (...all) => append(...all.filter(({ act }) => act !== "banned"));
+      await closeRooms(session);
+      assert.deepEqual(homeserver.content(room, "m.room.member", ann), { membership: "ban" });
+      journal.append = append;
+      isLimited = false;
+      assert.deepEqual(await restore(), []);
+      for (const user of [ann, BOB]) {
+        assert.deepEqual(homeserver.content(room, "m.room.member", user), { membership: "invite" }, user);
+      }
+    });
+  }
 });
