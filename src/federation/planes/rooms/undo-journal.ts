@@ -114,7 +114,7 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
       return { ...record, acl: { ...acl, events: [...acl.events, entry.event] } };
     }
     case "read_only":
-      return { ...record, readOnly: record.readOnly ?? entry };
+      return { ...record, readOnly: { ...entry, before: (record.readOnly ?? entry).before } };
     case "replace":
       return { ...record, replace: record.replace ?? entry, invitedAgain: new Set() };
     case "replacement":

@@ -380,4 +380,26 @@ describe("closeRooms", () => {
       }
     });
   }
+
+  it("a room that was made read-only twice, by more power the second time, is writable after a restore [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const levels = (alice: number, more: Content = {}): State => [
+      ...(["m.room.power_levels", "", { ...more, users: { [ALICE]: alice, [CAROL]: 100 } }, CAROL] as const),
+    ];
+    const room = homeserver.room(
+      ...(["!room", madeBy(CAROL, { room_version: "10" }), ...joined(ALICE, BOB, CAROL)] as const),
+      levels(50, { events_default: 0, events: { "m.room.topic": 10 } }),
+    );
+    const session = homeserver.session(t);
+    Object.assign(session.intent.closing[0] ?? {}, { after: "read_only" });
+    await closeRooms(session);
+    const content = () => homeserver.content(room, "m.room.power_levels") ?? {};
+    assert.equal(content()["events_default"], 50);
+    homeserver.room(room, levels(100, content()));
+    await closeRooms(session);
+    session.intent.closing.length = 0;
+    session.intent.allow.push("b.test");
+    await reopenRooms(session, ["b.test" as ServerName]);
+    assert.deepEqual([content()["events_default"], content()["events"]], [0, { "m.room.topic": 10 }]);
+  });
 });
