@@ -26,7 +26,8 @@ interface Canceled {
   readonly ended: readonly Omit<NewNotice, "kind" | "reason">[];
 }
 
-// A queued delegation ends in this statement. One that is leased is marked, and its worker ends it. One that was
+// A queued delegation ends in this statement; it has no lease, but the version of its row in the statement's snapshot may have
+// one, and constraints are checked on that first. One that is leased is marked, and its worker ends it. One that was
 // deferred becomes due at once, so that a worker ends it. A room becomes due only if its head was redacted: the lease
 // of another head must not be cut short.
 const cancel = (name: string, hit: string) => statement<Canceled>(name)`
@@ -41,7 +42,7 @@ const cancel = (name: string, hit: string) => statement<Canceled>(name)`
   ), ended AS (
     UPDATE bridge_delegations d SET
       state = 'canceled', terminal_stage = 'intake', terminal_reason = $1, terminal_at = $2,
-      cancel_requested_at = $2, cancel_reason = $1, prompt = NULL, due_at = NULL
+      cancel_requested_at = $2, cancel_reason = $1, prompt = NULL, due_at = NULL, lease_holder = NULL, lease_until = NULL
     FROM hit WHERE d.id = hit.id AND hit.state = 'queued'
     RETURNING d.*
   ), moved AS MATERIALIZED (

@@ -76,6 +76,29 @@ describe("a redaction", () => {
     assert.equal(again?.cancelRequested, true);
   });
 
+  it("ends a delegation that its holder gives back meanwhile [INT-6]", async (t) => {
+    const { pool, delegations, admit, claimOne, rows } = await ledgerFixture(t);
+    await admit([job("q1")]);
+    const { lease } = await claimOne();
+    const blocker = await pool.connect();
+    await blocker.query("BEGIN; SELECT FROM bridge_rooms FOR UPDATE");
+    const untilWaiting = async (statements: number) => {
+      const waiting =
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+      while ((await pool.query(waiting)).rowCount !== statements);
+    };
+    const releasing = delegations.release([lease], T0);
+    await untilWaiting(1);
+    const canceling = admit([], redact("q1"));
+    await untilWaiting(2);
+    await blocker.query("COMMIT");
+    blocker.release();
+    await Promise.all([releasing, canceling]);
+    assert.deepEqual(await rows("SELECT state, lease_holder FROM bridge_delegations"), [
+      { state: "canceled", lease_holder: null },
+    ]);
+  });
+
   it("cancels nothing in another room [INT-6]", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
     await admit([job("q1")]);
