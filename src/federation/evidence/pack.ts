@@ -131,7 +131,7 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
 
 /**
  * No token is issued to a client after it was first observed to be refused, so none lives longer than a token's life from
- * then. Null unless that was observed of each client, and nothing says of one that it is still given tokens: a probe file
+ * then. Null unless that was observed of each client, and none may still be given tokens as far as is known: a probe file
  * with an old secret is refused although the client is enabled.
  */
 export function deadBy(items: readonly EvidenceItem[], azp: string): string | null {
@@ -139,7 +139,9 @@ export function deadBy(items: readonly EvidenceItem[], azp: string): string | nu
   const declared = about.flatMap(({ probe, subject }) => (probe === "issuer_client" ? (subject ?? []) : []));
   const refused = [...new Set([azp, ...declared])].map((client) => {
     const found = about.filter(({ subject }) => subject === client);
-    if (found.some(({ verdict }) => verdict === "open")) return Number.POSITIVE_INFINITY;
+    const isGiven = ({ probe, verdict }: EvidenceItem) =>
+      verdict === "open" || (probe === "issuer_client" && verdict !== "closed");
+    if (found.some(isGiven)) return Number.POSITIVE_INFINITY;
     return Math.min(...found.flatMap(({ verdict, at }) => (verdict === "closed" ? Date.parse(at) : [])));
   });
   const last = Math.max(...refused);

@@ -91,7 +91,7 @@ function body(): EvidencePackBody {
 
 describe("evidence packs and record streams", () => {
   it("deadBy names a time only where every client is refused and none is still enabled [EVD-1]", () => {
-    const found = (probe: string, subject: string, verdict: "open" | "closed", second: number) =>
+    const found = (probe: string, subject: string, verdict: "open" | "closed" | "unknown", second: number) =>
       operatorItem(Date.parse(AT) + second * 1_000, {
         ...{ plane: "gateway", partner: PARTNER.serverName, probe, subject, verdict, layer: "issuer" },
       });
@@ -107,6 +107,7 @@ describe("evidence packs and record streams", () => {
     assert.equal(deadBy([found("issuer_client", PARTNER.azp, "open", 1), applicant], PARTNER.azp), null);
     assert.equal(deadBy([found("token_request", "before", "closed", 1)], PARTNER.azp), null);
     assert.equal(deadBy([found("issuer_client", PARTNER.azp, "open", 1), tried], PARTNER.azp), null);
+    assert.equal(deadBy([found("issuer_client", PARTNER.azp, "unknown", 1), tried], PARTNER.azp), null);
   });
 
   it("collectStream takes the partner's lines in the window, each with the digest of the line [EVD-1]", async (t) => {
