@@ -6,6 +6,7 @@ import { printableLine } from "../../domain/printable.ts";
 import { RegistryError } from "../registry/problems.ts";
 import { READMISSIONS } from "../registry/readmission-record.ts";
 import {
+  lostContainment,
   lostRetirement,
   type Retirement,
   readmitted,
@@ -157,6 +158,10 @@ async function assessFiles(
     if (lost !== undefined) {
       return refused("retirement_withdrawn", `${lost} no longer retires everything that it did before`);
     }
+    const [vanished] = lostContainment(before, registry);
+    if (vanished !== undefined) {
+      return refused("containment_withdrawn", `${vanished} contained a partner that has no entry any more`);
+    }
     const records =
       readmitted(registry).length === 0 ? [] : (await repository.read(revision, [READMISSIONS])).values();
     const [unrecorded] = withoutReadmission(registry, records);
@@ -182,6 +187,8 @@ const HINTS = {
     "See how many commits it brings, and what it holds below registry, rendered and kubernetes; leave it out by a merge (git merge -s ours).",
   retirement_withdrawn:
     "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
+  containment_withdrawn:
+    "Put the entry back, contained: a containment ends by drawbridge restore, or by the partner's removal.",
   readmission_missing:
     "Close its planes again, and re-admit it: drawbridge readmission open. The record is committed with the new client.",
   render_differs: "Run drawbridge federation render in a work tree and commit what it writes.",

@@ -129,8 +129,13 @@ export type Retirement = ReturnType<typeof retirementsIn>[number];
 
 export function retirementsIn({ organisation, partners }: Registry) {
   return [
-    { file: ORGANISATION_FILE, serverName: null, retired: { ...NOTHING, ...organisation.retired } },
-    ...partners.map(({ file, partner: { serverName, retired } }) => ({ file, serverName, retired })),
+    {
+      ...{ file: ORGANISATION_FILE, serverName: null, contained: false },
+      retired: { ...NOTHING, ...organisation.retired },
+    },
+    ...partners.map(({ file, partner: { serverName, contained, retired } }) => {
+      return { file, serverName, contained, retired };
+    }),
   ];
 }
 
@@ -139,6 +144,14 @@ export function lostRetirement(earlier: readonly Retirement[], later: Registry):
   const now = new Map(retirementsIn(later).map(({ serverName, retired }) => [serverName, retired]));
   return earlier.flatMap(({ file, serverName, retired }) =>
     holdsAll(now.get(serverName) ?? NOTHING, retired) ? [] : [file],
+  );
+}
+
+/** The files of contained partners that a later registry does not know: only a restore or a removal ends a containment. */
+export function lostContainment(earlier: readonly Retirement[], { partners }: Registry): string[] {
+  const now = new Set(partners.map(({ partner }) => partner.serverName));
+  return earlier.flatMap(({ file, serverName, contained }) =>
+    contained && serverName !== null && !now.has(serverName) ? [file] : [],
   );
 }
 

@@ -58,6 +58,7 @@ export const RefusalReason = z.enum([
   "too_large",
   "registry_invalid",
   "retirement_withdrawn",
+  "containment_withdrawn",
   "readmission_missing",
   "render_differs",
 ]);

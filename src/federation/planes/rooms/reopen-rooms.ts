@@ -36,13 +36,12 @@ import {
 } from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
-/** How long the users of one partner are invited in one pass, milliseconds, because a containment may be waiting for it. */
+/** How long users are invited in one pass, of all partners, in milliseconds, because a containment may be waiting for it. */
 const INVITING_MAX_MS = 120_000;
 
-export async function reopenRooms(
-  session: RoomsSession,
-  partners: readonly ServerName[],
-): Promise<PartOutcome> {
+/** A journal of a server that is no partner any more stays: that its entry was deleted lifts no ban. */
+export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
+  const partners = session.intent.retained.filter((server) => session.journals.has(server)) as ServerName[];
   const outOfReach: OutOfReach[] = [];
   let changed = false;
   for (const partner of partners) {
@@ -98,7 +97,7 @@ export async function reopenRooms(
       else back.push([record, state]);
     }
     const invitations = { invited: 0, refused: 0 };
-    const until = session.clock.now() + INVITING_MAX_MS;
+    const until = session.clock.now() + INVITING_MAX_MS / partners.length;
     await mapConcurrent(back, ROOMS_AT_ONCE, async ([record, state]) => {
       const inviting = inviteAgain({ session, partner, record, state }, until, invitations);
       const reason = await inviting.catch((error: unknown) => refusedOf(session, error));

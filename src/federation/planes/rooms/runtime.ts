@@ -37,10 +37,7 @@ export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRunti
       withSession(config, desired, { clock, note, writes: true }, async (session) => {
         const closed = await closeRooms(session);
         await markRemoved(session);
-        const closing = new Set<string>(session.intent.closing.map(({ serverName }) => serverName));
-        const reopening = [...session.journals.keys()].filter((server) => !closing.has(server));
-        const reopened = await reopenRooms(session, reopening as ServerName[]);
-        return outcomeOf([closed, reopened]);
+        return outcomeOf([closed, await reopenRooms(session)]);
       }),
     drift: (desired) => withSession(config, desired, quiet, (session) => roomsDrift(session, cursor)),
     probe: (desired, { partner }, covering) =>

@@ -276,6 +276,36 @@ describe("accepting the branch's head", () => {
     assert.equal(await refusalWith(open, record), undefined);
   });
 
+  it("no commit ends a containment by deleting the partner's entry or naming another server in it [CON-1]", async (t) => {
+    const { pass, repository, federation } = await control(t);
+    const contained = `${registryFiles().get(PILOTS) ?? ""}contained: true\n`;
+    await commitRegistry(repository, new Map([[PILOTS, contained]]));
+    assert.equal((await pass()).refusal, undefined);
+    const good = await repository.requireHead();
+    const [serverName = assert.fail()] = /(?<=^serverName: )\S+/m.exec(contained) ?? [];
+    const renamed = contained.replace(serverName, `${serverName}:8448`);
+    for (const text of [null, renamed]) {
+      operatorGit(repository.path, "update-ref", "refs/heads/main", good);
+      await commitRegistry(repository, new Map([[PILOTS, text]]));
+      const { refusal, revision } = await pass();
+      assert.deepEqual([refusal?.reason, revision], ["containment_withdrawn", good]);
+    }
+    assert.ok((await federationStatus(federation)).contained.some((one) => one.serverName === serverName));
+    // Another partner is contained all the same, and the entry's file may have another name.
+    const { setAside } = await performAct(federation, "contain", "lighthouse");
+    assert.equal(setAside?.reason, "head_refused");
+    assert.equal((await pass()).refusal, undefined);
+    const moved = PILOTS.replace("pilots", "pilot");
+    await commitRegistry(
+      repository,
+      new Map([
+        [PILOTS, null],
+        [moved, contained],
+      ]),
+    );
+    assert.equal((await pass()).refusal, undefined);
+  });
+
   it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {
     const { pass, repository, directory, close } = await control(t);
     const opened = (await repository.read(await repository.requireHead(), ["kubernetes/gateway"])).entries();

@@ -334,7 +334,8 @@ describe("closeRooms", () => {
     );
     assert.deepEqual(homeserver.content(room, "m.room.member", ann), { membership: "ban" });
     session.intent.closing.length = 0;
-    await reopenRooms(session, ["b.test" as ServerName]);
+    session.intent.retained.push("b.test");
+    await reopenRooms(session);
     assert.deepEqual(homeserver.content(room, "m.room.member", ann), { membership: "invite" });
     assert.ok(!deniedByEnforcement(homeserver.content(room, "m.room.server_acl") ?? {}, "b.test"));
   });
@@ -357,8 +358,9 @@ describe("closeRooms", () => {
       const restore = async () => {
         session.intent.closing.length = 0;
         session.intent.allow.push("b.test");
+        session.intent.retained.push("b.test");
         await closeRooms(session);
-        const { outOfReach } = await reopenRooms(session, ["b.test" as ServerName]);
+        const { outOfReach } = await reopenRooms(session);
         return outOfReach?.map(({ reason }) => reason);
       };
       await closeRooms(session);
@@ -366,6 +368,7 @@ describe("closeRooms", () => {
       homeserver.room(room, ...joined(ann));
       session.intent.closing.push(...closing);
       session.intent.allow.pop();
+      session.intent.retained.pop();
       const journal = session.journals.get("b.test");
       assert.ok(journal !== undefined);
       const { append } = journal;
@@ -399,7 +402,8 @@ describe("closeRooms", () => {
     await closeRooms(session);
     session.intent.closing.length = 0;
     session.intent.allow.push("b.test");
-    await reopenRooms(session, ["b.test" as ServerName]);
+    session.intent.retained.push("b.test");
+    await reopenRooms(session);
     assert.deepEqual([content()["events_default"], content()["events"]], [0, { "m.room.topic": 10 }]);
   });
 });

@@ -2,7 +2,13 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
-import type { EventId, RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
+import {
+  type EventId,
+  type RoomId,
+  type ServerName,
+  serverOf,
+  type UserId,
+} from "../../../../../src/domain/identifiers.ts";
 import { inviteAgain, reopenRooms } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
 import type { Member, RoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
@@ -201,7 +207,7 @@ describe("reopenRooms", () => {
       tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, setMembership }) },
       note: () => undefined,
     } as unknown as RoomsSession;
-    const { changed, outOfReach = [] } = await reopenRooms(session, [PARTNER]);
+    const { changed, outOfReach = [] } = await reopenRooms(session);
     assert.deepEqual(lifted, [JOINED]);
     assert.deepEqual(
       [changed, outOfReach.map(({ subject, reason }) => [subject, reason])],
@@ -246,12 +252,25 @@ describe("reopenRooms", () => {
       tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, setMembership }) },
       note: () => undefined,
     } as unknown as RoomsSession;
-    const { outOfReach = [] } = await reopenRooms(session, [PARTNER, other]);
+    const { outOfReach = [] } = await reopenRooms(session);
     assert.deepEqual(lifted, [carol]);
     assert.deepEqual(
       outOfReach.map(({ partner, reason }) => [partner, reason]),
       [[PARTNER, "refused"]],
     );
+  });
+
+  it("a journal of a server that is no partner any more opens no room [CON-1] [PLN-2]", async () => {
+    const journal = {
+      get rooms() {
+        return assert.fail("nothing is taken back");
+      },
+    };
+    const session = {
+      intent: { own: OWN, allow: [OWN], retained: [], closing: [] },
+      journals: new Map([[PARTNER, journal]]),
+    } as unknown as RoomsSession;
+    assert.deepEqual(await reopenRooms(session), { changed: false, outOfReach: [] });
   });
 
   it("a pass ends although many are to be invited slowly, and the next one goes on with them [PLN-2]", async () => {
@@ -299,11 +318,48 @@ describe("reopenRooms", () => {
       ...{ clock, home: { differing: async () => [] }, note: () => undefined },
       tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, invite }) },
     } as unknown as RoomsSession;
-    const reasons = async () => (await reopenRooms(session, [PARTNER])).outOfReach?.map((one) => one.reason);
+    const reasons = async () => (await reopenRooms(session)).outOfReach?.map((one) => one.reason);
     assert.deepEqual([await reasons(), invited.size, waits.length], [["being_invited"], 0, 40]);
     assert.deepEqual([await reasons(), invited.size, waits.length], [[], 15, 60]);
     assert.equal(record, undefined, "nothing is left to be done");
     assert.deepEqual([waits[0], waits[39]], [120_000, 3_000], "none is waited for beyond the time");
+  });
+
+  it("many partners share the time in which one pass invites [PLN-2]", async () => {
+    const partners = Array.from({ length: 6 }, (_, number) => `p${number}.test` as ServerName);
+    const usersOf = (server: ServerName) =>
+      Array.from({ length: 60 }, (_, number) => `@user${number}:${server}` as UserId);
+    const member = (who: UserId, membership: string) => ({
+      ...{ type: "m.room.member", state_key: who, sender: ALICE, event_id: "$m", content: { membership } },
+    });
+    const events = [
+      { ...member(ALICE, "join"), type: "m.room.create", state_key: "", content: { room_version: "12" } },
+      member(ALICE, "join"),
+      ...partners.flatMap(usersOf).map((who) => member(who, "leave")),
+    ];
+    const ban = { before: "join", event: "$b" as EventId, actor: ALICE } as const;
+    const journalOf = (server: ServerName) => {
+      const record = { room: ROOM, bans: new Map(usersOf(server).map((who) => [who, ban])) };
+      return { rooms: [record], room: () => record, append: async () => undefined };
+    };
+    const clock = new ManualClock(0);
+    const invited = new Set<ServerName>();
+    const invite = async (_room: RoomId, who: UserId) => {
+      await clock.advance(3_000);
+      invited.add(serverOf(who));
+      return "invited";
+    };
+    const session = {
+      intent: { own: OWN, allow: [OWN, ...partners], retained: partners, closing: [] },
+      operatorId: `@operator:${OWN}`,
+      operator: { roomState: async () => events },
+      journals: new Map(partners.map((server) => [server, journalOf(server)])),
+      ...{ clock, home: { differing: async () => [] }, note: () => undefined },
+      tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, invite }) },
+    } as unknown as RoomsSession;
+    await reopenRooms(session);
+    assert.ok(clock.now() <= 140_000, `a containment would wait ${clock.now()} ms`);
+    assert.deepEqual([...invited].sort(), partners, "each partner has its share");
   });
 
   for (const [what, broken] of [
@@ -359,7 +415,7 @@ describe("reopenRooms", () => {
         },
         note: () => undefined,
       } as unknown as RoomsSession;
-      const { outOfReach = [] } = await reopenRooms(session, [PARTNER]);
+      const { outOfReach = [] } = await reopenRooms(session);
       assert.deepEqual([...new Set(lifted)], [ROOM]);
       assert.deepEqual(journaled, [`lifted ${ROOM}`]);
       assert.deepEqual(
