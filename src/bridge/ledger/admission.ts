@@ -292,7 +292,9 @@ export function createIntake(pool: Pool, settings: LedgerSettings) {
   return {
     /** Safe to repeat. @throws what the database throws: nothing was committed, unless the answer to COMMIT was lost */
     async admit(admission: Admission): Promise<Admitted> {
-      const roomIds = [...admission.events, ...admission.redacted].map(({ room }) => room);
+      const { events, redacted, order = new Map() } = admission;
+      // A room may be put in order for an event that has no readable ID, and is not among these.
+      const roomIds = [...[...events, ...redacted].map(({ room }) => room), ...order.keys()];
       let claiming: ClaimInDoubt | undefined;
       let admitted: Admitted | undefined;
       // The transaction may be made again.

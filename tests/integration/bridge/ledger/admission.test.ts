@@ -232,6 +232,27 @@ describe("events that a catchup found late", () => {
     assert.equal((await claimOne()).sourceEventId, event("q1"));
   });
 
+  it("put no room in order without its lock, also one of an event that cannot be read [INT-8]", async (t) => {
+    const { pool, admit } = await ledgerFixture(t);
+    const holder = await pool.connect();
+    await holder.query("BEGIN");
+    await holder.query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [room("other")]);
+    const order = new Map([[room("other"), [event("q2")]]]);
+    let isAdmitted = false;
+    const admitted = admit([job("q1")], { ingress: "recovered", order }).then(() => (isAdmitted = true));
+    for (let waiting = 0; waiting === 0 && !isAdmitted; ) {
+      const { rowCount } = await pool.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+      );
+      waiting = rowCount ?? 0;
+    }
+    const isEarly = isAdmitted;
+    await holder.query("COMMIT");
+    holder.release();
+    await admitted;
+    assert.equal(isEarly, false);
+  });
+
   it("move all delegations of a later question, also one that was canceled meanwhile [INT-8]", async (t) => {
     const { admit, claim, claimOne, ledger, rows } = await ledgerFixture(t);
     await admit([job("q0")]);
