@@ -43,7 +43,14 @@ import type { StateFolder } from "../../state/folder.ts";
 import { JudgedCondition } from "../../workflow/step-verdict.ts";
 
 /** Names its subject exactly, and counts only once it stands in a signed statement. */
-const Waiver = z.strictObject({ subject: Identifier, by: Identifier, reason: Word, at: Instant });
+const Waiver = z.strictObject({
+  subject: Identifier,
+  /** Why the subject was out of reach when it was waived: another reason is not. */
+  out_of_reach: z.array(Word),
+  by: Identifier,
+  reason: Word,
+  at: Instant,
+});
 
 const RunFile = z.strictObject({
   version: z.literal(1),
@@ -222,6 +229,13 @@ const StageProof = z.strictObject({
 });
 export type StageProof = z.output<typeof StageProof>;
 export type OutOfReach = Readonly<StageProof["out_of_reach"]>;
+
+export function waiverOf(
+  { waivers }: Run,
+  { subject, reason }: Pick<OutOfReach[number], "subject" | "reason">,
+) {
+  return waivers.find((one) => one.subject === subject && one.out_of_reach.includes(reason));
+}
 
 const StageProgress = z.strictObject({
   version: z.literal(1),

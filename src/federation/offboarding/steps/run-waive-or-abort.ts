@@ -14,7 +14,7 @@ import { partnerEntry, planeState } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { brokenByText } from "../private-record/content-rules.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
-import { changeRun, counterpartyIn, findRun, type Run } from "../run/run-file.ts";
+import { changeRun, counterpartyIn, findRun, type Run, waiverOf } from "../run/run-file.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
 import { workStage } from "./prove-stage.ts";
 import { complete, sign } from "./sign-and-complete.ts";
@@ -204,9 +204,11 @@ export function waive(
         hint: `${hint}; nothing was changed.`,
       });
     }
-    const waiver = { subject, by, reason, at: timestamp(context.clock.now()) };
-    const isWaived = run.waivers.some((one) => one.subject === subject);
-    const waived = isWaived ? run : changeRun(run, { waivers: [...run.waivers, waiver] });
+    const out_of_reach = known
+      .filter((one) => one.subject === subject && waiverOf(run, one) === undefined)
+      .map((one) => one.reason);
+    const waiver = { subject, out_of_reach, by, reason, at: timestamp(context.clock.now()) };
+    const waived = out_of_reach.length === 0 ? run : changeRun(run, { waivers: [...run.waivers, waiver] });
     const left = stages.flatMap(({ progress }) => unwaivedIn(waived, progress?.proof?.out_of_reach));
     return { run: waived, left: [...new Set(left.map((one) => one.subject))] };
   });

@@ -56,6 +56,7 @@ import {
   type StageProgress,
   signingKeyOf,
   statementFile,
+  waiverOf,
   writeStage,
 } from "../run/run-file.ts";
 import { declaredOpen, observeStage } from "../stages/observe-stage.ts";
@@ -109,7 +110,7 @@ function statementOf(run: Run, stage: StageName): StageStatement {
       ...{ run: id, kind, remover, partner, organisation, stage, revision, render, scope, attested },
       ...{ opened_at, closed_at, previous: earlier ?? null, evidence: items.map(({ digest }) => digest) },
       out_of_reach: proof.out_of_reach.map(({ subject, reason }) => {
-        const waiver = run.waivers.find((one) => one.subject === subject);
+        const waiver = waiverOf(run, { subject, reason });
         return { subject, reason, waived_by: waiver?.by ?? null, waiver: waiver?.reason ?? null };
       }),
     },

@@ -27,6 +27,7 @@ import {
   recordFileOf,
   type StageProgress,
   signingKeyOf,
+  waiverOf,
 } from "../run/run-file.ts";
 
 /** `closing`: begun, and not known to be committed; `proving`: closed, and not shown yet. */
@@ -62,9 +63,8 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]) {
   return { run, stages, completion, statements };
 }
 
-export function unwaivedIn({ waivers }: Run, outOfReach: OutOfReach = []): OutOfReach {
-  const waived = new Set(waivers.map(({ subject }) => subject));
-  return outOfReach.filter(({ subject }) => !waived.has(subject));
+export function unwaivedIn(run: Run, outOfReach: OutOfReach = []): OutOfReach {
+  return outOfReach.filter((one) => waiverOf(run, one) === undefined);
 }
 
 /** What the other organisation's statements leave out of reach, by whom and why it is waived, and whether we have signed that. */

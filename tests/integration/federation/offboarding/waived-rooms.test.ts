@@ -3,11 +3,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { systemClock } from "../../../../src/domain/clock.ts";
 import { trustOf } from "../../../../src/federation/offboarding/run/context.ts";
-import { findRun } from "../../../../src/federation/offboarding/run/run-file.ts";
+import { findRun, readStatements } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { next, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { statusOf } from "../../../../src/federation/offboarding/steps/status.ts";
+import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { statementIn } from "../../../../src/records/sign/held-statements.ts";
 import type { Side } from "../../../support/offboarding.ts";
 import { B } from "../../../support/offboarding-planes.ts";
 import { assertOneEnd, driveToEnd, openParties } from "../../../support/offboarding-steps.ts";
@@ -44,6 +47,29 @@ describe("a room that is waived by name", () => {
     assert.equal((await next(a.context)).did, "not_proved");
     await waive(a.context, ROOM, { reason: "timeout_accepted" });
     assert.deepEqual((await sign(a.context)).signed, ["room"]);
+  });
+
+  it("a waiver does not cover another reason that is found for the same room when it is signed [OFF-2]", async (t) => {
+    let aheadMs = 0;
+    const clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
+    const { a, closeStages } = await openParties(t, { clock });
+    await closeStages(2);
+    a.answers.set("room_acl", { verdict: "unknown", status: null, reason: "timed_out" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await waive(a.context, ROOM, { reason: "timeout_accepted" });
+    observedOpen(a);
+    a.answers.set("room_acl", { verdict: "open" });
+    a.outOfReach.push({ partner: B, subject: ROOM, reason: "no_power", hint: "Ask its administrator." });
+    await runPass(a.federation, { plane: "rooms", force: true, again: true });
+    aheadMs = 61_000;
+    await assert.rejects(sign(a.context), /no_power/);
+    await waive(a.context, ROOM, { reason: "closed_by_its_owner", by: "a-owner" });
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+    const [envelope] = readStatements(findRun(a.federation.state)).envelopes.slice(-1);
+    const { predicate } = statementIn(envelope ?? assert.fail()) ?? assert.fail();
+    assert.deepEqual(predicate.out_of_reach, [
+      { subject: ROOM, reason: "no_power", waived_by: "a-owner", waiver: "closed_by_its_owner" },
+    ]);
   });
 
   it("what the other organisation has waived is shown before it is countersigned, and stays in the status [OFF-2]", async (t) => {
