@@ -150,8 +150,8 @@ export const statusCommand = defineCommand({
   async run([partner], options) {
     const federation = await openForCommand(options.config);
     const { registry, revision } = (await acceptedState(federation)).desired;
-    const { serverName } = findPartner(registry, partner).partner;
-    const readmission = await requireReadmission(federation, revision, serverName);
+    const entry = findPartner(registry, partner);
+    const readmission = await requireReadmission(federation, revision, entry.partner);
     printDone(options, readmission, partner, undefined, (status) => status);
     return readmission.done ? ExitCode.ok : ExitCode.incomplete;
   },

@@ -40,7 +40,7 @@ export async function nextStep(
   const work = async () => {
     const base = await changeBase(context);
     const entry = findPartner(base.registry, partner);
-    const found = await requireReadmission(context, base.head, entry.partner.serverName);
+    const found = await requireReadmission(context, base.head, entry.partner);
     refuseIfRemoved(state, found, entry);
     refuseIfClosed(found, entry);
     const step = currentStep(found);
@@ -226,7 +226,7 @@ export function readmissionStatus(readmission: Readmission) {
 export async function planReadmission(context: WorkflowContext, named: string, choice?: RoomsChoice) {
   const { desired } = await goodState(context);
   const { partner } = findPartner(desired.registry, named);
-  const readmission = await requireReadmission(context, desired.revision, partner.serverName);
+  const readmission = await requireReadmission(context, desired.revision, partner);
   const { id, rooms, touched } = readmission;
   const planned = await plan(context, READMISSION, named, ({ plane }) => {
     if (readmission.done) return "proved";

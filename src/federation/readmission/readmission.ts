@@ -93,12 +93,20 @@ export function saveStage(state: StateFolder, readmission: Readmission, plane: P
   return saveReadmission(state, { ...readmission, stages: { ...readmission.stages, [plane]: stage } });
 }
 
-async function lastReadmission({ repository, state }: Federation, revision: Revision, partner: string) {
+type Who = Pick<PartnerEntry["partner"], "serverName" | "azp">;
+
+/** The one that was opened with the partner's client, which none reuses; else the last by its time: a clock may be set back. */
+async function lastReadmission(
+  { repository, state }: Federation,
+  revision: Revision,
+  { serverName, azp }: Who,
+) {
   const texts = await repository.read(revision, [READMISSIONS]);
   const theirs = readmissionRecordsIn(texts.values())
-    .filter(({ server_name }) => server_name === partner)
+    .filter(({ server_name }) => server_name === serverName)
     .sort((left, right) => (left.timestamp < right.timestamp ? -1 : 1));
-  const opened = theirs.findLast(({ act }) => act === "opened");
+  const all = theirs.filter(({ act }) => act === "opened");
+  const opened = all.findLast((one) => one.azp === azp) ?? all.at(-1);
   if (opened === undefined) return undefined;
   const { readmission: id } = opened;
   const completed = theirs.find(({ act, readmission }) => act === "completed" && readmission === id);
@@ -106,10 +114,10 @@ async function lastReadmission({ repository, state }: Federation, revision: Revi
 }
 
 /** @throws DrawbridgeError `usage` when none was opened */
-export async function requireReadmission(context: Federation, revision: Revision, partner: string) {
+export async function requireReadmission(context: Federation, revision: Revision, partner: Who) {
   const found = await lastReadmission(context, revision, partner);
   if (found !== undefined) return found;
-  throw new DrawbridgeError("usage", `no re-admission of ${partner} was opened`, {
+  throw new DrawbridgeError("usage", `no re-admission of ${partner.serverName} was opened`, {
     hint: "Open one: drawbridge readmission open PARTNER --approval REFERENCE --new-identities FILE.",
   });
 }
@@ -155,7 +163,7 @@ export async function openReadmission(context: Federation, options: Opening) {
   const work = async () => {
     const { registry, head } = await changeBase(context);
     const entry = findPartner(registry, options.partner);
-    const last = await lastReadmission(context, head, entry.partner.serverName);
+    const last = await lastReadmission(context, head, entry.partner);
     // A complete one is over once all planes are closed again; so is one that a later removal has ended.
     const isOver =
       last === undefined || (last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry);

@@ -470,4 +470,23 @@ describe("re-admission workflow", () => {
       "without a fresh key it has no pin",
     );
   });
+
+  it("the re-admission that goes on is the one with the partner's client, also where the clock was set back since the one before [RDM-1]", async (t) => {
+    const { context, repository, clock } = await readmission(t);
+    await openReadmission(context, OPEN);
+    await walkAll(context);
+    const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace(/: open$/gm, ": closed")]]));
+    await clock.advance(-86_400_000);
+    const identities = NewIdentities.parse({
+      version: 1,
+      azp: "lighthouse-bridge-3",
+      clientSecret: { file: "client-secrets/lighthouse-bridge-3" },
+    });
+    const second = { ...OPEN, approval: "CHG-2042", identities };
+    const { readmission: opened } = await openReadmission(context, second);
+    assert.equal((await openReadmission(context, second)).readmission.id, opened.id);
+    const { readmission: again, plane, proved } = await nextStep(context, { partner: OPEN.partner });
+    assert.deepEqual([again.id, plane, proved], [opened.id, "transport", true]);
+  });
 });
