@@ -179,18 +179,22 @@ describe("inviteAgain", () => {
   });
 });
 
+/** The state of a room of Alice's in which these are banned, by the events $1, $2 and so on. */
+function stateWithBanned(...banned: readonly UserId[]) {
+  const state = (type: string, state_key: string, content: object, event_id = `$${type}`) => ({
+    ...{ type, state_key, sender: ALICE, event_id, origin_server_ts: 0, content },
+  });
+  return [
+    state("m.room.create", "", { room_version: "10" }),
+    state("m.room.power_levels", "", { users: { [ALICE]: 100 } }),
+    state("m.room.member", ALICE, { membership: "join" }),
+    ...banned.map((user, index) => state("m.room.member", user, { membership: "ban" }, `$${index + 1}`)),
+  ];
+}
+
 describe("reopenRooms", () => {
   it("what was lifted before the homeserver refuses a step counts as changed [PLN-2]", async () => {
-    const state = (type: string, state_key: string, content: object, event_id = `$${type}`) => ({
-      ...{ type, state_key, sender: ALICE, event_id, origin_server_ts: 0, content },
-    });
-    const events = [
-      state("m.room.create", "", { room_version: "10" }),
-      state("m.room.power_levels", "", { users: { [ALICE]: 100 } }),
-      state("m.room.member", ALICE, { membership: "join" }),
-      state("m.room.member", JOINED, { membership: "ban" }, "$1"),
-      state("m.room.member", INVITED, { membership: "ban" }, "$2"),
-    ];
+    const events = stateWithBanned(JOINED, INVITED);
     const lifted: UserId[] = [];
     const setMembership = async (_room: RoomId, who: UserId) => {
       if (lifted.length > 0) throw new DrawbridgeError("homeserver_refused", "no more of them");
@@ -218,16 +222,7 @@ describe("reopenRooms", () => {
   it("a room that one partner does not get back is opened again to another one [PLN-2]", async () => {
     const other = "c.test" as ServerName;
     const carol = `@carol:${other}` as UserId;
-    const state = (type: string, state_key: string, content: object, event_id = `$${type}`) => ({
-      ...{ type, state_key, sender: ALICE, event_id, origin_server_ts: 0, content },
-    });
-    const events = [
-      state("m.room.create", "", { room_version: "10" }),
-      state("m.room.power_levels", "", { users: { [ALICE]: 100 } }),
-      state("m.room.member", ALICE, { membership: "join" }),
-      state("m.room.member", JOINED, { membership: "ban" }, "$1"),
-      state("m.room.member", carol, { membership: "ban" }, "$2"),
-    ];
+    const events = stateWithBanned(JOINED, carol);
     const lifted: UserId[] = [];
     const setMembership = async (_room: RoomId, who: UserId) => {
       if (who === JOINED) throw new DrawbridgeError("homeserver_refused", "not this one");
