@@ -272,7 +272,14 @@ export function stageInput(
     evidence: [...new Set(items.map(({ digest }) => digest))].sort(),
     out_of_reach: [],
     attested:
-      stage === "data_duties" ? ["backups_expire", "check:federation", `${OWNER_WORD}change-owner-7`] : [],
+      stage === "data_duties"
+        ? [
+            "backups_expire_by:2027-02-21",
+            "retention:kept:2033-11-21",
+            "check:federation",
+            `${OWNER_WORD}change-owner-7`,
+          ]
+        : [],
     opened_at: minute(from),
     closed_at: minute(from + 5),
   };

@@ -209,11 +209,14 @@ function checkOwner({ partner, attestations, static_tests, bound, report }: Boun
 /** What the partner has signed of how long the remover keeps its data, the completion does not change. */
 function checkKept({ remover, duties: { retention, backup_expiry }, bound, report }: Bound): void {
   const own = bound.find(({ predicate }) => predicate.organisation === remover && isDuties(predicate));
-  const stated = new Set([retentionWord(retention), `${BACKUPS_WORD}${backup_expiry.by}`]);
-  for (const word of own?.predicate.attested ?? []) {
-    const isAbout = word.startsWith(RETENTION_WORD) || word.startsWith(BACKUPS_WORD);
-    if (isAbout && !stated.has(word)) report("duties_differ", word);
-  }
+  if (own === undefined) return;
+  const stated = [retentionWord(retention), `${BACKUPS_WORD}${backup_expiry.by}`];
+  const isAbout = (word: string) => word.startsWith(RETENTION_WORD) || word.startsWith(BACKUPS_WORD);
+  const attested = own.predicate.attested.filter(isAbout);
+  const differing = [...stated, ...attested].filter(
+    (word) => !stated.includes(word) || !attested.includes(word),
+  );
+  for (const word of differing) report("duties_differ", word);
 }
 
 function isDuties({ stage }: StagePredicate): boolean {

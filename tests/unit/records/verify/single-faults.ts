@@ -355,7 +355,12 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
   [
     "retention_undecided",
     "kept for ever",
-    completion(({ duties }) => ({ duties: { ...duties, retention: { state: "kept", until: null } } })),
+    {
+      ...completion(({ duties }) => ({ duties: { ...duties, retention: { state: "kept", until: null } } })),
+      stage: only("a.test", "data_duties", ({ attested }) => ({
+        attested: attested.map((word) => (word.startsWith("retention:") ? "retention:kept" : word)),
+      })),
+    },
   ],
   ...["retention:ended", "backups_expire_by:2026-12-31"].map(
     (word) =>
@@ -363,6 +368,18 @@ export const CASES: readonly (readonly [ReasonCode, string, Changes])[] = [
         "duties_differ",
         `the remover's data duties say ${word}`,
         { stage: only("a.test", "data_duties", ({ attested }) => ({ attested: [...attested, word] })) },
+      ] as const,
+  ),
+  ...["retention:", "backups_expire_by:"].map(
+    (start) =>
+      [
+        "duties_differ",
+        `the remover's data duties say nothing of ${start}`,
+        {
+          stage: only("a.test", "data_duties", ({ attested }) => ({
+            attested: attested.filter((word) => !word.startsWith(start)),
+          })),
+        },
       ] as const,
   ),
   [
