@@ -14,7 +14,7 @@ import type { CardTrustGate } from "./trust.ts";
 
 export interface CardRefreshOptions {
   readonly directory: AgentDirectory;
-  readonly gate: Pick<CardTrustGate, "refresh" | "revoke" | "revokeMissing">;
+  readonly gate: Pick<CardTrustGate, "refresh" | "revoke" | "revokeMissing" | "isOfPresentPin">;
   /** Sets a ghost's display name; called again and again, so it does nothing when the name is set already. */
   readonly setProfile: (
     ghost: GhostMxid,
@@ -54,7 +54,9 @@ export function createCardRefresh({ directory, gate, setProfile, clock, log, onE
     }
     const due = [...byGhost.values()].filter((target) => {
       const state = states.get(target.ghost);
-      return state === undefined || clock.now() >= state.dueAt || !isSame(state.target, target);
+      if (state === undefined || clock.now() >= state.dueAt || !isSame(state.target, target)) return true;
+      // A question met an entry that was changed and changed back between two rounds.
+      return !gate.isOfPresentPin(target);
     });
     while (due.length > 0 && signal?.aborted !== true) {
       await Promise.all(due.splice(0, CONCURRENCY).map((target) => sync(target, signal)));

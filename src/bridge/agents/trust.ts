@@ -70,8 +70,10 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
   const states = new Map<GhostMxid, TargetState>();
   const recording = new KeyedSerial<GhostMxid>();
 
+  const pinOf = ({ entry, fingerprint }: AgentTarget) => (isPinned(entry) ? fingerprint : "none");
+
   function stateOf(target: AgentTarget): TargetState {
-    const pin = isPinned(target.entry) ? target.fingerprint : "none";
+    const pin = pinOf(target);
     let state = states.get(target.ghost);
     if (state === undefined || state.pin !== pin) {
       state = { pin, decision: undefined, validUntil: 0, failures: 0, inFlight: undefined };
@@ -173,9 +175,12 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
 
     /** The card that was verified last for the target's present pin, as this process has seen it. */
     verifiedCard(target: AgentTarget): AgentCard | undefined {
-      const { decision } = stateOf(target);
-      return decision?.trust === "verified" ? decision.card : undefined;
+      const { pin, decision } = states.get(target.ghost) ?? {};
+      return pin === pinOf(target) && decision?.trust === "verified" ? decision.card : undefined;
     },
+
+    /** Whether what was decided last about the ghost, here or for a question, was about the target's present pin. */
+    isOfPresentPin: (target: AgentTarget): boolean => states.get(target.ghost)?.pin === pinOf(target),
 
     async revoke(target: AgentTarget): Promise<void> {
       states.delete(target.ghost);

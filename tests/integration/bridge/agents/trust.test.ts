@@ -185,6 +185,27 @@ describe("card trust gate", () => {
     assert.equal((await gate.check(target)).trust, "verified", "an agent that is put back");
   });
 
+  it("a pin that is removed and put back between two refreshes is verified again at once, though a question met it removed [AGT-1]", async (t) => {
+    const { ledger, clock, options, gate, target, audits } = await gateFixture(t);
+    const byGhost = new Map([[target.ghost, target]]);
+    const refresh = createCardRefresh({
+      ...options,
+      directory: { current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }) },
+      gate,
+      setProfile: async () => ({ kind: "ok" }),
+    });
+    await refresh.syncDue();
+    assert.deepEqual(
+      await gate.check(agentTarget(key, { ...target.entry, allowedSenders: [] })),
+      QUARANTINED,
+    );
+    await clock.advance(1_000);
+    await refresh.syncDue();
+    assert.equal((await ledger.targets.get(target.ghost))?.trust, "verified");
+    const [verified, untrusted] = ["agent_card_verified", "agent_card_untrusted"];
+    assert.deepEqual(reasons(await audits()), [verified, untrusted, verified]);
+  });
+
   it("a target whose entry was removed while the bridge was down is revoked once at the start [AGT-1]", async (t) => {
     const { ledger, gate, options, target, audits } = await gateFixture(t);
     await gate.check(target);

@@ -47,6 +47,7 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
         asked.push(`check ${target.agentId}`);
         return await state.decide();
       },
+      isOfPresentPin: () => true,
       revoke: async (target) => {
         asked.push(`revoke ${target.agentId}`);
       },
