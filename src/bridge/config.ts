@@ -118,6 +118,8 @@ export const BridgeConfigFile = z.strictObject({
       serverRate: Rate.optional(),
       roomEnvelopes: z.int().min(1).default(64),
       senderEnvelopes: z.int().min(1).default(16),
+      serverEnvelopes: z.int().min(1).default(512),
+      globalEnvelopes: z.int().min(1).default(4_096),
       transactionBodyBytes: bytes(16 * MiB),
       concurrency: z.int().min(1).max(1_024).default(64),
       agentConcurrency: z.int().min(1).max(1_024).optional(),

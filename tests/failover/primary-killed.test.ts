@@ -53,7 +53,7 @@ describe("a replicated database", () => {
     await cluster.administer("CREATE DATABASE bridge");
     const bridge = await encryptedBridge(t, synapse, {
       databaseUrl: cluster.url("bridge"),
-      limits: { roomQueue: 4_000, senderEnvelopes: 4_000 },
+      limits: { roomQueue: 4_000, senderEnvelopes: 4_000, serverEnvelopes: 4_000 },
     });
     const processes: AnotherBridge[] = [];
     for (let index = 0; index < 2; index++) {

@@ -207,7 +207,8 @@ type Limits = BridgeConfig["limits"];
 
 /** The most that may be open; a share that is not named is unbounded. See the invariants of capacity.ts for `agentReserve`. */
 export type Capacity = Pick<Limits, "roomQueue" | "globalQueue"> &
-  Partial<Pick<Limits, "serverQueue" | "agentQueue" | "agentReserve" | "roomEnvelopes" | "senderEnvelopes">>;
+  Partial<Pick<Limits, "serverQueue" | "agentQueue" | "agentReserve">> &
+  Partial<Pick<Limits, "roomEnvelopes" | "senderEnvelopes" | "serverEnvelopes" | "globalEnvelopes">>;
 
 export interface Admission {
   readonly transactionId: string;

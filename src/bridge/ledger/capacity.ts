@@ -46,7 +46,10 @@ const COUNT_AWAITING = statement("count_awaiting")`
   SELECT 'room ' || room_id AS share, count(*)::int AS open FROM bridge_encrypted_intake
   WHERE state = 'awaiting_key' AND room_id = ANY ($1) GROUP BY 1
   UNION ALL SELECT 'sender ' || sender_mxid, count(*)::int FROM bridge_encrypted_intake
-  WHERE state = 'awaiting_key' AND sender_mxid = ANY ($2) GROUP BY 1`;
+  WHERE state = 'awaiting_key' AND sender_mxid = ANY ($2) GROUP BY 1
+  UNION ALL SELECT 'awaiting ' || bridge_server_of(sender_mxid), count(*)::int FROM bridge_encrypted_intake
+  WHERE state = 'awaiting_key' AND bridge_server_of(sender_mxid) = ANY ($3) GROUP BY 1
+  UNION ALL SELECT 'awaiting', count(*)::int FROM bridge_encrypted_intake WHERE state = 'awaiting_key'`;
 
 /** Counts as far as a limit; agents and servers only when what is open, by its upper bound in `known`, might exceed a share. */
 export async function countOpen(
@@ -61,7 +64,10 @@ export async function countOpen(
     const counted = await counting.rows(on, values);
     for (const { share, open } of counted) counts.set(share, open);
   };
-  if (envelopes.length > 0) await count(COUNT_AWAITING, columnsOf(envelopes, "room", "sender"));
+  if (envelopes.length > 0) {
+    const servers = envelopes.map(({ sender }) => serverOf(sender));
+    await count(COUNT_AWAITING, [...columnsOf(envelopes, "room", "sender"), servers]);
+  }
   const least = Math.min(globalQueue, serverQueue ?? Infinity, agentQueue ?? Infinity);
   const after = most + delegations.length;
   if (delegations.length === 0 || after <= least) return counts;
@@ -116,6 +122,8 @@ function slotsOf(before: OpenCounts, most: Capacity) {
       take([
         ["sender_envelopes_exceeded", `sender ${sender}`, most.senderEnvelopes],
         ["room_envelopes_exceeded", `room ${room}`, most.roomEnvelopes],
+        ["server_envelopes_exceeded", `awaiting ${serverOf(sender)}`, most.serverEnvelopes],
+        ["global_envelopes_exceeded", "awaiting", most.globalEnvelopes],
       ]),
   };
 }

@@ -72,7 +72,12 @@ export type IntakeEnvelopeState = (typeof INTAKE_ENVELOPE_STATES)[number];
 /** Why an intake envelope ended, by its terminal state (`terminal_reason` of svc.encrypted_intake.v1). */
 export const INTAKE_ENVELOPE_REASONS = {
   derived: ["derived"],
-  denied: ["room_envelopes_exceeded", "sender_envelopes_exceeded"],
+  denied: [
+    "room_envelopes_exceeded",
+    "sender_envelopes_exceeded",
+    "server_envelopes_exceeded",
+    "global_envelopes_exceeded",
+  ],
   expired: [
     "key_wait_elapsed",
     "key_requests_exhausted",

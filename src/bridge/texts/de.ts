@@ -102,6 +102,12 @@ export const DE: Texts = {
     sender_envelopes_exceeded:
       "Zu viele deiner Nachrichten konnten noch nicht gelesen werden, weil ihre Schlüssel fehlen. Vielleicht hält dein " +
       "Client sie zurück: Sieh in seinen Einstellungen zu nicht verifizierten Geräten nach.",
+    server_envelopes_exceeded:
+      "Zu viele Nachrichten von deinem Server konnten noch nicht gelesen werden, weil ihre Schlüssel fehlen. Frag später " +
+      "noch einmal.",
+    global_envelopes_exceeded:
+      "Zu viele Nachrichten konnten noch nicht gelesen werden, weil ihre Schlüssel fehlen. Frag später noch einmal; wer die " +
+      "Bridge betreibt, kann die Grenze erhöhen.",
     not_the_asker: "Nur wer gefragt hat, kann eine Frage abbrechen. Wer diese Bridge betreibt, kann es auch.",
     already_ended: "Diese Frage ist schon beendet.",
     nothing_to_cancel:

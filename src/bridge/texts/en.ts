@@ -91,6 +91,11 @@ export const EN = {
     sender_envelopes_exceeded:
       "Too many of your messages could not be read yet, because their keys have not reached me. Your client may " +
       "withhold them: check its settings for unverified devices.",
+    server_envelopes_exceeded:
+      "Too many messages from your server could not be read yet, because their keys have not reached me. Ask again later.",
+    global_envelopes_exceeded:
+      "Too many messages could not be read yet, because their keys have not reached me. Ask again later; whoever runs " +
+      "the bridge can raise the limit.",
     not_the_asker: "Only the person who asked can cancel a question. Whoever runs this bridge can, too.",
     already_ended: "This question has ended already.",
     nothing_to_cancel:

@@ -358,7 +358,8 @@ CREATE TABLE bridge_encrypted_intake (
     CASE state
       WHEN 'awaiting_key' THEN terminal_reason IS NULL
       WHEN 'derived' THEN terminal_reason IN ('derived')
-      WHEN 'denied' THEN terminal_reason IN ('room_envelopes_exceeded', 'sender_envelopes_exceeded')
+      WHEN 'denied' THEN terminal_reason IN (
+        'room_envelopes_exceeded', 'sender_envelopes_exceeded', 'server_envelopes_exceeded', 'global_envelopes_exceeded')
       WHEN 'expired' THEN terminal_reason IN (
         'key_wait_elapsed', 'key_requests_exhausted', 'key_withheld', 'source_redacted', 'event_unavailable', 'event_changed',
         'sender_mismatch', 'device_not_trusted', 'undecryptable', 'operator_canceled')

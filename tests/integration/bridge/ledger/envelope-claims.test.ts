@@ -240,6 +240,18 @@ describe("intake envelopes", () => {
     await ledger.envelopes.expire(one, "undecryptable", T0);
     const last = arrivals(other("s3", "@alice:a.test"));
     assert.equal((await admit([], { ...last, capacity: limited })).envelopes, 1);
+    // 64 are of alice, and one is of another server.
+    const shared = { ...limited, roomEnvelopes: 65, serverEnvelopes: 65, globalEnvelopes: 67 };
+    const names = ["@carol:a.test", "@dave:a.test", "@erin:c.test", "@frank:d.test"];
+    for (const [n, name] of names.entries()) {
+      await admit([], { ...arrivals(other(`t${n}`, name)), capacity: shared });
+    }
+    assert.deepEqual(
+      await rows(
+        "SELECT terminal_reason AS reason FROM bridge_encrypted_intake WHERE matrix_event_id LIKE '$t%' ORDER BY matrix_event_id",
+      ),
+      [null, "server_envelopes_exceeded", null, "global_envelopes_exceeded"].map((reason) => ({ reason })),
+    );
   });
 
   it("become delegations as far as there are slots; one beyond capacity is a denied row with a notice [ENC-5]", async (t) => {

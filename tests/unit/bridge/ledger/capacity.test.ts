@@ -105,6 +105,26 @@ describe("placement", () => {
     assert.deepEqual(roomTotals(result), [{ room: room("r"), places: 3, slots: 1, gate: 1 }]);
   });
 
+  it("limits the intake envelopes of a server's users and of all, and refuses one server nothing for another's [ENC-4]", () => {
+    const sender = (name: string) => ({ sender: `@${name}` as UserId });
+    const events = [
+      envelope("e0", { position: 0, ...sender("alice:a.test") }),
+      envelope("e1", { position: 1, ...sender("anna:a.test") }),
+      envelope("e2", { position: 2, ...sender("bob:b.test") }),
+      envelope("e3", { position: 3, ...sender("carol:c.test") }),
+    ];
+    const capacity = { ...WIDE, serverEnvelopes: 3, globalEnvelopes: 5 };
+    const shares = new Map([
+      ["awaiting a.test", 2],
+      ["awaiting", 3],
+    ]);
+    const { envelopes } = placed(events, NOTHING, open(NOTHING, 0, shares), capacity);
+    assert.deepEqual(
+      envelopes.map(({ denied }) => denied),
+      [null, "server_envelopes_exceeded", null, "global_envelopes_exceeded"],
+    );
+  });
+
   it("divides capacity by room, agent and sender's server, and refuses nothing of the others [INT-4]", () => {
     const bob = "@bob:b.test" as UserId;
     const math = { agent: "math" as AgentId, ghost: ghost("math") };

@@ -81,13 +81,7 @@ export class LedgerModel extends ModelLeases {
 
   /** @returns what tells the room of a refusal */
   #seal({ event, room, sender }: Arrival, now: number, waitMs: number): () => void {
-    const { roomEnvelopes, senderEnvelopes } = this.limits;
-    const reason =
-      this.awaiting((one) => one.sender === sender) >= senderEnvelopes
-        ? "sender_envelopes_exceeded"
-        : this.awaiting((one) => one.room === room) >= roomEnvelopes
-          ? "room_envelopes_exceeded"
-          : null;
+    const reason = this.fullOfEnvelopes(room, sender);
     const one: Envelope = {
       ...{ event, room, sender, admittedAt: now, deadline: now + waitMs, reason, isHeld: false },
       ...{ state: reason === null ? "awaiting_key" : "denied", endedAt: reason === null ? null : now },

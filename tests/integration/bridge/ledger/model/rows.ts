@@ -121,6 +121,8 @@ export interface Limits {
   readonly agentReserve: number;
   readonly roomEnvelopes: number;
   readonly senderEnvelopes: number;
+  readonly serverEnvelopes: number;
+  readonly globalEnvelopes: number;
 }
 
 /** Who holds what: the fence tells the holder's own claim from the next one. */
@@ -196,6 +198,15 @@ export class ModelRows {
 
   protected awaiting(where: (one: Envelope) => boolean): number {
     return [...this.envelopes.values()].filter((one) => isOpen(one) && where(one)).length;
+  }
+
+  protected fullOfEnvelopes(room: string, sender: string) {
+    const { roomEnvelopes, senderEnvelopes, serverEnvelopes, globalEnvelopes } = this.limits;
+    if (this.awaiting((one) => one.sender === sender) >= senderEnvelopes) return "sender_envelopes_exceeded";
+    if (this.awaiting((one) => one.room === room) >= roomEnvelopes) return "room_envelopes_exceeded";
+    const isOfServer = (one: Envelope) => serverOf(one.sender) === serverOf(sender);
+    if (this.awaiting(isOfServer) >= serverEnvelopes) return "server_envelopes_exceeded";
+    return this.awaiting(() => true) >= globalEnvelopes ? "global_envelopes_exceeded" : null;
   }
 
   protected full({ room, sender }: Arrival, ghost: string): TerminalReason | null {

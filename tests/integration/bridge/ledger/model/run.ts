@@ -8,7 +8,7 @@ import type { Fault, Planted } from "./faulty-pool.ts";
 import { LedgerModel } from "./model.ts";
 import { OTHER_STEPS, type OtherSteps } from "./other-steps.ts";
 import { STEPS, type Steps } from "./steps.ts";
-import { GHOSTS, LIMITS, OUTCOMES, ROOMS, World } from "./world.ts";
+import { GHOSTS, LIMITS, OUTCOMES, ROOMS, SENDERS, World } from "./world.ts";
 
 type AllSteps = Steps & OtherSteps;
 const HANDLERS = { ...STEPS, ...OTHER_STEPS };
@@ -71,7 +71,7 @@ const of = <Kind extends keyof AllSteps>(
 const COMMANDS = fc.oneof(
   of(10, "admit", {
     room: fc.nat(ROOMS.length - 1),
-    sender: fc.nat(1),
+    sender: fc.nat(SENDERS.length - 1),
     what: fc.array(fc.constantFrom(0, 1, 1, 2), { minLength: 1, maxLength: 3 }),
     claims: fc.boolean(),
   }),

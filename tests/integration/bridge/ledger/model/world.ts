@@ -331,7 +331,7 @@ export const envelopeClaim = ({ event, fence }: ClaimedIntakeEnvelope): Claim =>
 
 export const ROOMS = ["r0", "r1", "r2"].map(room);
 export const GHOSTS = ["docs", "math"].map((name) => ghost(name));
-export const SENDERS = ["@alice:a.test", "@bob:b.test"] as UserId[];
+export const SENDERS = ["@alice:a.test", "@bob:b.test", "@carol:a.test"] as UserId[];
 export const KEY_WAIT_MS = 9 * LEASE_MS;
 export const MANY = { ...BUCKET, burst: 99_999 };
 
@@ -359,7 +359,9 @@ export const LIMITS = {
   agentQueue: 5,
   agentReserve: 1,
   roomEnvelopes: 2,
-  senderEnvelopes: 3,
+  senderEnvelopes: 2,
+  serverEnvelopes: 3,
+  globalEnvelopes: 4,
 };
 
 /** Of a list, one of the newest. */
