@@ -318,19 +318,19 @@ describe("containing and restoring a partner", () => {
     await commitOnTop(repository, new Map([["README.md", "signed"]]), { signingKeyFile: mine.file });
     await runPass(federation);
     const good = await repository.requireHead();
-    // A commit with many parents takes as much of the listing as many commits do.
-    const sides = Array.from({ length: 800 }, (_, index) => `:${index + 1}`);
-    const commit = (mark: string, from: string, ...merged: readonly string[]) =>
-      [
-        `commit refs/heads/main\nmark ${mark}\ncommitter Any <any@a.test> ${AT / 1_000} +0000\ndata 0\nfrom ${from}`,
-        ...merged.map((one) => `merge ${one}`),
-        `M 100644 inline ${mark}\ndata 0\n\n`,
-      ].join("\n");
-    const chain = Array.from({ length: 1_100 }, (_, index) =>
-      commit(`:${index + 801}`, index === 0 ? good : `:${index + 800}`, ...sides),
-    );
-    const input = [...sides.map((mark) => commit(mark, good)), ...chain].join("");
-    execFileSync("git", ["fast-import", "--quiet", "--force"], { cwd: repository.path, input });
+    // A commit that names one parent many times takes as much of the listing as many commits do.
+    const big = execFileSync("git", ["hash-object", "-t", "commit", "-w", "--stdin"], {
+      cwd: repository.path,
+      input: [
+        `tree ${operatorGit(repository.path, "rev-parse", `${good}^{tree}`)}\n`,
+        `parent ${good}\n`.repeat(825_000),
+        ...["author", "committer"].map((role) => `${role} Any <any@a.test> ${AT / 1_000} +0000\n`),
+        "\n",
+      ].join(""),
+      encoding: "utf8",
+    }).trim();
+    operatorGit(repository.path, "update-ref", "refs/heads/main", big);
+    await commitOnTop(repository, new Map([["README.md", "on top"]]));
     const { refusal } = await runPass(federation);
     assert.equal(refusal?.reason, "too_large");
     const { setAside } = await contain();
