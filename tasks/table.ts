@@ -194,7 +194,7 @@ export const TASKS: readonly Task[] = [
   {
     name: "test:lab",
     summary:
-      "Tests on real Synapse, Envoy and bridge processes; arguments select files, --short leaves out the longest.",
+      "Tests on real Synapse, Envoy and bridge processes, of the lab and of the installed npm packages; arguments select files, --short leaves out the longest.",
     needs: "python",
     load: async () => (await import("./test-servers.ts")).testLab,
   },

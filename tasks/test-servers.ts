@@ -1,4 +1,5 @@
-// Tests against real servers: Synapse, Envoy, the issuer, the bridge. Each file starts its own.
+// Tests against real servers: Synapse, Envoy, the issuer, the bridge; of the lab's own programs, and of the npm packages as
+// they are installed. Each file starts its own.
 import { CLI_VARIABLE } from "../lab/programs.ts";
 import { CRASH_RUN, LAB_RUN, ORDERS_SEED, STOPS } from "../tests/support/kills.ts";
 import { bundleForTests } from "./build.ts";
