@@ -2,6 +2,7 @@
 // all files are reported at once, and no value is repeated in one; a registry with any problem is no registry; a file below
 // registry/ that would be ignored is a problem, because it seems to admit somebody; hostile input ends in problems: size and
 // depth are bounded before the parser sees the text, aliases are refused.
+import { LRUCache } from "lru-cache";
 import {
   type Document,
   isMap,
@@ -63,7 +64,7 @@ export function loadRegistry(files: ReadonlyMap<string, RegistryFile>, known: Kn
 
   const own = files.get(ORGANISATION_FILE);
   const { value: organisation, problems: found } =
-    own === undefined ? NO_ORGANISATION : readOrganisation(textOf(own));
+    own === undefined ? NO_ORGANISATION : readOnce(Organisation, textOf(own), ORGANISATION_FILE);
   add(found);
   if (organisation === undefined) throw new RegistryError(problems);
 
@@ -104,21 +105,24 @@ function textOf(file: RegistryFile): string {
   return typeof file === "string" ? file : file.text();
 }
 
-/** The last valid one, because a command reads the registry of several revisions, and few of them change this file. */
-let lastOrganisation: { readonly text: string; readonly value: Organisation } | undefined;
+/** Valid files that were read last, because a command reads the registry of several revisions, and most files are as before. */
+const lastRead = new LRUCache<string, object>({ max: 32 });
 
-function readOrganisation(text: string) {
-  if (lastOrganisation?.text === text) return { value: lastOrganisation.value, problems: [] };
-  const read = readRegistryFile(Organisation, text, ORGANISATION_FILE);
-  if (read.value !== undefined) lastOrganisation = { text, value: read.value };
+function readOnce<Value extends object>(schema: z.ZodType<Value>, text: string, file: string) {
+  const request = `${file}\0${text}`;
+  const before = lastRead.get(request);
+  // A file's path says which schema it was read with.
+  if (before !== undefined) return { value: before as Value, problems: [] };
+  const read = readRegistryFile(schema, text, file);
+  if (read.value !== undefined) lastRead.set(request, read.value);
   return read;
 }
 
 function readPartner(file: RegistryFile, path: string, known: KnownPartners) {
-  if (typeof file === "string") return readRegistryFile(Partner, file, path);
+  if (typeof file === "string") return readOnce(Partner, file, path);
   const before = known.get(file.blobId);
   if (before !== undefined) return { value: before, problems: [] };
-  const read = readRegistryFile(Partner, file.text(), path);
+  const read = readOnce(Partner, file.text(), path);
   if (read.value !== undefined) known.set(file.blobId, read.value);
   return read;
 }
@@ -141,7 +145,7 @@ type Path = readonly PropertyKey[];
 export type LineOf = (path: Path) => number;
 
 /** One file, with every problem in it; the value is undefined when there is any. */
-function readRegistryFile<Schema extends z.ZodType>(schema: Schema, text: string, file: string) {
+function readRegistryFile<Value>(schema: z.ZodType<Value>, text: string, file: string) {
   const read = parseBounded(text);
   // Also what can be made out of a broken file: a secret in it has been committed all the same.
   const secrets = [

@@ -19,17 +19,21 @@ export function readPublicKey(pem: string, source: string): RecordKey {
   } catch {
     // Reported below.
   }
-  if (key?.asymmetricKeyType !== "ec" || key.asymmetricKeyDetails?.namedCurve !== "prime256v1") {
-    throw new DrawbridgeError("config_invalid", `${source} is no public P-256 key`, {
-      hint: "Put the PEM that `drawbridge records keygen` wrote beside the private key there.",
-    });
+  const der = key?.export({ format: "der", type: "spki" });
+  if (key !== undefined && der?.length === HEAD.length + 64 && der.subarray(0, HEAD.length).equals(HEAD)) {
+    return {
+      keyId: sha256(der).toString("hex"),
+      verifies: (data, signature) => isSignature(data, key, signature),
+    };
   }
-  if (!key.export({ format: "der", type: "spki" }).equals(oneForm(key))) {
+  if (key?.asymmetricKeyType === "ec" && key.asymmetricKeyDetails?.namedCurve === "prime256v1") {
     throw new DrawbridgeError("config_invalid", `${source} is a P-256 key in an unusual form`, {
       hint: "Write it anew: openssl ec -pubin -in FILE -pubout -param_enc named_curve -conv_form uncompressed",
     });
   }
-  return { keyId: keyIdOf(key), verifies: (data, signature) => isSignature(data, key, signature) };
+  throw new DrawbridgeError("config_invalid", `${source} is no public P-256 key`, {
+    hint: "Put the PEM that `drawbridge records keygen` wrote beside the private key there.",
+  });
 }
 
 function isSignature(data: Uint8Array, key: KeyObject, signature: Uint8Array): boolean {
