@@ -16,9 +16,12 @@ const WATCH_GRACE_MS = 15_000;
 const ANSWER_BOUNDS = { pageBytesMax: 64 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
 /**
  * Of the smaller answer, which has one event of each room without its content. An invitation may be longer, and a room
- * whose event names a long "membership", or of a homeserver that leaves no content out.
+ * whose event names a long "membership", or of a homeserver that leaves no content out. Where that leaves invitations
+ * unread, it is read again without long ones, so that many of these do not take the place of an ordinary one.
  */
-const SMALLER = { what: "rooms", elementBytesMax: 64 * 1024, readBytesMax: 512 * 1024 * 1024 } as const;
+const SMALLER = { what: "rooms", readBytesMax: 512 * 1024 * 1024 } as const;
+const LONG_BYTES = 64 * 1024;
+const ORDINARY_BYTES = 4 * 1024;
 type ReadBounds = Pick<ApiCall<z.ZodType>, "bytesMax" | "thin">;
 const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
@@ -122,11 +125,19 @@ export class SyncApi {
     const read = (filter: string, bounds: ReadBounds) =>
       this.#sync("sync_rooms", reader, since, { filter, ...bounds });
     const whole = await read(roomsFilter(TIMELINE_LIMIT), { bytesMax });
-    const isTooLarge = whole.kind === "retry" && whole.cause === "too_large";
-    const outcome = isTooLarge
-      ? await read(roomsFilter(1, FOUND_FIELDS), { thin: { ...SMALLER, bytesMax } })
-      : whole;
-    return mapValue(outcome, (sync) => ({ ...toChanges(sync, reader.ghost, since), isWhole: !isTooLarge }));
+    const isWhole = whole.kind !== "retry" || whole.cause !== "too_large";
+    const changesIn = (outcome: typeof whole) =>
+      mapValue(outcome, (sync) => ({ ...toChanges(sync, reader.ghost, since), isWhole }));
+    if (isWhole) return changesIn(whole);
+    const readSmaller = async (elementBytesMax: number) =>
+      changesIn(await read(roomsFilter(1, FOUND_FIELDS), { thin: { ...SMALLER, elementBytesMax, bytesMax } }));
+    const first = await readSmaller(LONG_BYTES);
+    if (first.kind !== "ok" || first.value.unread === 0) return first;
+    return mapValue(await readSmaller(ORDINARY_BYTES), (changes) => {
+      const invitations = new Map([...first.value.invitations, ...changes.invitations]);
+      const unread = changes.unread - (invitations.size - changes.invitations.size);
+      return { ...changes, invitations, unread };
+    });
   }
 
   #sync(

@@ -69,5 +69,22 @@ it("an invitation too large to be read hides neither another nor a room's events
   const { rooms, invitations, unread, isWhole } = read.value;
   assert.deepEqual([...invitations.keys()], ["!small"]);
   assert.deepEqual([...rooms.keys()].sort(), ["!a", "!b"]);
-  assert.deepEqual([unread, isWhole, seen.length], [1, false, 2]);
+  assert.deepEqual([unread, isWhole, seen.length], [1, false, 3]);
+});
+
+it("many invitations just below the length that is read hide no ordinary one behind them [INT-8] [DEL-10]", async (t) => {
+  const invitation = { type: "m.room.member", state_key: ghost, sender: "@alice:a.test" };
+  const state = [{ type: "m.room.topic", content: "x".repeat(60_000) }, invitation];
+  const long = Array.from({ length: 9 }, (_, n) => [`!${n}`, { invite_state: { events: state } }]);
+  const invite = { ...Object.fromEntries(long), "!ordinary": { invite_state: { events: [invitation] } } };
+  const { url } = await scriptedHomeserver(t, () => ({ body: { next_batch: "s1", rooms: { invite } } }));
+  const options = { url, asToken: "t", requestTimeoutMs: 5_000, clock: systemClock };
+  // Four of the long ones leave too little for the ordinary one.
+  const changesBytesMax = 4 * JSON.stringify(long[0]?.[1]).length + 50;
+  const api = new SyncApi(options, { changesBytesMax });
+  t.after(() => api.close());
+  const read = await api.changes({ ghost }, "s0");
+  assert.ok(read.kind === "ok", JSON.stringify(read));
+  const { invitations, unread } = read.value;
+  assert.deepEqual([[...invitations.keys()], unread], [["!0", "!1", "!2", "!3", "!ordinary"], 5]);
 });
