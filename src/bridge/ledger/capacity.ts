@@ -26,9 +26,10 @@ export const queueShare = (room: string) => `queue ${room}`;
 // rows of its agent are read. What was counted to its end becomes the upper bound of all that is open.
 const COUNT_OPEN = statement("count_open")`
   WITH counted AS MATERIALIZED (
-    SELECT count(*)::int AS open FROM (SELECT FROM bridge_delegations WHERE terminal_at IS NULL LIMIT $1) one
+    SELECT count(*)::int AS open, (SELECT admitted FROM bridge_capacity) AS at_admitted
+    FROM (SELECT FROM bridge_delegations WHERE terminal_at IS NULL LIMIT $1) one
   ), bound AS (
-    UPDATE bridge_capacity SET counted_open = open, counted_at_admitted = admitted FROM counted WHERE open < $1
+    UPDATE bridge_capacity SET counted_open = open, counted_at_admitted = at_admitted FROM counted WHERE open < $1
   )
   SELECT '' AS share, open FROM counted WHERE open < $1
   UNION ALL SELECT 'agent ' || agent, (SELECT count(*)::int FROM (

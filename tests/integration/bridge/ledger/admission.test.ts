@@ -82,6 +82,25 @@ describe("admission", () => {
     assert.ok((bounds.at(-1) ?? 0) >= T0, `${bounds}`);
   });
 
+  it("what is open is never more than its bound, though others are admitted while it is counted [INT-4]", async (t) => {
+    const { pool, admit, rows } = await ledgerFixture(t);
+    // The bound is so far above what is open that the next admission counts.
+    await pool.query("UPDATE bridge_capacity SET admitted = admitted + 20");
+    const other = await pool.connect();
+    await other.query("BEGIN; UPDATE bridge_capacity SET admitted = admitted + 3");
+    const admitting = admit([job("q1")], { capacity: { roomQueue: 9, globalQueue: 100, serverQueue: 10 } });
+    const waiting =
+      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while ((await pool.query(waiting)).rowCount !== 1);
+    await other.query("COMMIT");
+    other.release();
+    await admitting;
+    const [bound] = await rows(
+      "SELECT counted_open + admitted - counted_at_admitted AS most FROM bridge_capacity",
+    );
+    assert.equal(Number(bound?.["most"]), 4, "three of the other transaction, and this one");
+  });
+
   it("an agent that never accepts, asked in many rooms, fills its own share and not that of others [INT-4]", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
     const capacity = { roomQueue: 2, globalQueue: 100, agentQueue: 20, serverQueue: 60 };
