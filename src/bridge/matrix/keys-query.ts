@@ -1,7 +1,8 @@
 // Queries and claims of the keys of many users, where a homeserver passes on unread what other servers say of theirs.
 // Invariants: a request whose answer is too large is made again by halves, and what a machine could not read is left out,
-// so that one user's keys, or one server's answer, keep no other's away; a user has a bounded number of devices, because an
-// answer is encrypted for each; whose keys alone are too large is reported and left out until a growing wait has passed.
+// so that one user's keys, or one server's answer, keep no other's away; a user, and the users of a server in one answer,
+// have a bounded number of devices, because an answer is encrypted for each; whose keys alone are too large is reported
+// and left out until a growing wait has passed.
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../../domain/clock.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
@@ -113,16 +114,35 @@ const anyObject = (value: unknown) => (isObject(value) ? value : undefined);
 
 /** Of one user, signed ones first. A machine takes some ten milliseconds for each new one. */
 const DEVICES_MAX = 200;
+/** Of the users of one server in one answer, which may be about some 250 of them. */
+const DEVICES_OF_SERVER_MAX = 2_000;
 const ID_LENGTH_MAX = 255;
 
-function usableDevices(of: unknown, user: string) {
+/** The most devices that each user of these may have, so that those who have few lose none for those who have many. */
+function devicesEach(numbers: readonly number[]): number {
+  let each = DEVICES_MAX;
+  const withAtMost = (most: number) => numbers.reduce((sum, count) => sum + Math.min(count, most), 0);
+  while (each > 1 && withAtMost(each) > DEVICES_OF_SERVER_MAX) each -= 1;
+  return each;
+}
+
+function usableKeys(of: unknown) {
+  const byServer = Map.groupBy(Object.entries(membersOf(of)), ([user]) => user.slice(user.indexOf(":") + 1));
+  const usable = [...byServer.values()].flatMap((users) => {
+    const each = devicesEach(users.map(([, devices]) => Object.keys(membersOf(devices)).length));
+    return users.map(([user, devices]) => [user, usableDevices(devices, user, each)] as const);
+  });
+  return Object.fromEntries(usable);
+}
+
+function usableDevices(of: unknown, user: string, most: number) {
   // One of the signatures is the device's own.
   const isSigned = (device: UnknownObject | undefined) =>
     Object.keys(membersOf(membersOf(device?.["signatures"])[user])).length > 1;
   const readable = Object.entries(members(of, anyObject)).filter(([id]) => id.length <= ID_LENGTH_MAX);
-  if (readable.length <= DEVICES_MAX) return Object.fromEntries(readable);
+  if (readable.length <= most) return Object.fromEntries(readable);
   const inOrder = readable.toSorted(([, one], [, other]) => Number(isSigned(other)) - Number(isSigned(one)));
-  return Object.fromEntries(inOrder.slice(0, DEVICES_MAX));
+  return Object.fromEntries(inOrder.slice(0, most));
 }
 
 const KEY_ID = /^[A-Za-z0-9_.]{1,64}:[A-Za-z0-9+/=_.-]{1,255}$/;
@@ -130,7 +150,7 @@ const oneTimeKey = (value: unknown, id: string) => (KEY_ID.test(id) ? anyObject(
 
 export function readableKeys(kind: string, answer: UnknownObject): UnknownObject {
   if (kind === "keys_query") {
-    return { ...answer, device_keys: members(answer["device_keys"], usableDevices) };
+    return { ...answer, device_keys: usableKeys(answer["device_keys"]) };
   }
   if (kind === "keys_claim") {
     const ofUser = (of: unknown) => members(of, (device) => members(device, oneTimeKey));

@@ -27,6 +27,21 @@ describe("readable keys", () => {
     assert.deepEqual(readableKeys("keys_query", few), of({ ["D".repeat(255)]: {} }));
   });
 
+  it("of a server's users are those of 2,000 devices in an answer, and who has few loses none for who has many [ENC-7] [DEL-10]", () => {
+    const devices = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, n) => [`D${n}`, {}]));
+    const many = Array.from({ length: 100 }, (_, n) => [`@u${n}:evil.test`, devices(150)]);
+    const few = { "@few:evil.test": devices(19), [ALICE]: devices(150) };
+    const read = readableKeys("keys_query", { device_keys: { ...Object.fromEntries(many), ...few } });
+    const keys = Object.entries(read["device_keys"] as Record<string, object>);
+    const counts = Object.fromEntries(keys.map(([user, of]) => [user, Object.keys(of).length]));
+    assert.deepEqual([counts["@few:evil.test"], counts[ALICE], counts["@u0:evil.test"]], [19, 150, 19]);
+    assert.equal(
+      Object.values(counts).reduce((sum, count) => sum + count),
+      101 * 19 + 150,
+    );
+  });
+
   it("of a claim hold nothing of a text that stands in the place of an object [DEL-10]", async () => {
     const answer = { one_time_keys: "text", failures: "text" };
     const claimed = await createKeysClaim()({ one_time_keys: { [EVE]: {} } }, "a.test", async () =>
