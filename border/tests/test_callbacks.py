@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,6 +99,18 @@ def test_an_event_is_counted_and_recorded_once_however_often_it_is_asked_about()
         assert now(fixture.ask.check_event_for_spam(message)) is Codes.FORBIDDEN
     assert fixture.record.written == [("server_not_allowed", PARTNER, ROOM, message.event_id, DIGEST)]
     assert fixture.border.counts == {"server_not_allowed": 1, "invite_rule_denied": 0}
+
+
+def test_of_events_that_were_recorded_no_long_id_is_kept() -> None:
+    fixture = admitting()
+    tracemalloc.start()
+    for number in range(100):
+        fixture.border.deny("server_not_allowed", PARTNER, event=f"${number:0100000}")
+        fixture.record.written.clear()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1_000_000
+    assert fixture.border.counts["server_not_allowed"] == 100
 
 
 def test_an_invitation_is_answered_by_a_code_or_not_spam_and_never_by_a_bool() -> None:

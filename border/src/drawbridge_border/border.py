@@ -44,7 +44,7 @@ class Border:
         self.local_server = local_server
         self.policy = policy
         self._violations = violations
-        self._remembered: OrderedDict[str, None] = OrderedDict()
+        self._remembered: OrderedDict[int, None] = OrderedDict()
         self.counts: dict[ViolationReason, int] = {"server_not_allowed": 0, "invite_rule_denied": 0}
         self.errors = 0
 
@@ -57,10 +57,12 @@ class Border:
     ) -> None:
         """Count and record a denial that has been decided."""
         if isinstance(event, str):
-            if event in self._remembered:
-                self._remembered.move_to_end(event)
+            # In the first room versions the sender writes the ID, whose length nothing has checked yet.
+            key = hash(event)
+            if key in self._remembered:
+                self._remembered.move_to_end(key)
                 return
-            self._remembered[event] = None
+            self._remembered[key] = None
             if len(self._remembered) > _REMEMBERED_EVENTS_MAX:
                 self._remembered.popitem(last=False)
         self.counts[reason] += 1

@@ -130,7 +130,9 @@ export class SyncApi {
       mapValue(outcome, (sync) => ({ ...toChanges(sync, reader.ghost, since), isWhole }));
     if (isWhole) return changesIn(whole);
     const readSmaller = async (elementBytesMax: number) =>
-      changesIn(await read(roomsFilter(1, FOUND_FIELDS), { thin: { ...SMALLER, elementBytesMax, bytesMax } }));
+      changesIn(
+        await read(roomsFilter(1, FOUND_FIELDS), { thin: { ...SMALLER, elementBytesMax, bytesMax } }),
+      );
     const first = await readSmaller(LONG_BYTES);
     if (first.kind !== "ok" || first.value.unread === 0) return first;
     return mapValue(await readSmaller(ORDINARY_BYTES), (changes) => {
