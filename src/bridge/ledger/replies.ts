@@ -40,8 +40,8 @@ export interface Said {
 }
 
 /**
- * Returns what stores an agent's words as events to be sent, sealed, and gives the turn to the room's next delegation. It
- * yields `canceled`, and writes nothing, when the delegation is to be canceled.
+ * Returns what stores an agent's words as events to be sent, sealed, and gives the turn to the room's next delegation. What
+ * was not sent of a question before, which was answered without it or needs no answer any more, is given up. It yields `canceled`, and writes nothing, when the delegation is to be canceled.
  * @param set further assignments; `$8` is the ordinal of the first event, and `further` values begin with `$11`
  */
 export function storing(name: string, purpose: SendPurpose, from: string, set: string) {
@@ -56,6 +56,9 @@ export function storing(name: string, purpose: SendPurpose, from: string, set: s
       FROM held h WHERE d.id = h.id AND NOT h.canceled
       RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
     ), advanced AS (${advanceRoom("$4", 0)}
+    ), given_up AS (
+      UPDATE bridge_sends s SET state = 'abandoned', content = NULL
+      FROM moved m WHERE s.delegation_id = m.id AND s.state = 'pending'
     ), sends AS (
       INSERT INTO bridge_sends (delegation_id, purpose, ordinal, transaction_id, event_type, content)
       SELECT m.id, '${purpose}', $8 + p.ordinal - 1, p.transaction_id, p.event_type, p.content

@@ -61,6 +61,28 @@ describe("questions of agents in the ledger", () => {
     assert.deepEqual([resumedFrom, prompt], ["dispatching", { text: "large" }]);
   });
 
+  it("are posted without what was not posted of an earlier question when that was answered [DEL-6]", async (t) => {
+    const { brings, answer, delegations, lease, claimOne } = await setUp(t);
+    await brings("answer", { answers: [answer] });
+    await delegations.defer(lease, T0);
+    const claimed = await claimOne();
+    const next = {
+      parts: [PART],
+      options: [],
+      key: "k2",
+      taskId: "t",
+      asked: claimed.asked,
+      until: T0 + 900_000,
+    };
+    const told = { contextId: undefined, agentVersion: undefined };
+    const sends = await delegations.recordQuestion(claimed, { ...next, ...told }, T0);
+    assert.ok(sends !== "canceled");
+    assert.deepEqual(
+      (await delegations.pendingSends(claimed.lease, "question")).map(({ sendId }) => sendId),
+      sends.map(({ sendId }) => sendId),
+    );
+  });
+
   it("are due at once when their lease is given back, if they were canceled meanwhile [DEL-6]", async (t) => {
     const { brings, cancel, delegations, lease, claimOne } = await setUp(t);
     assert.deepEqual((await brings("cancel", { cancels: [cancel] })).canceled, [lease.delegationId]);

@@ -231,6 +231,7 @@ export class LedgerModel extends ModelLeases {
   }
 
   #send(one: Delegation, purpose: SendPurpose, from: number, count: number): Send[] {
+    this.#giveUpSends(one);
     const sends = Array.from({ length: count }, (_, index): Send => {
       return { purpose, ordinal: from + index, state: "pending", attempted: false, hasContent: true };
     });
@@ -289,10 +290,14 @@ export class LedgerModel extends ModelLeases {
     this.leave(one, turnAt);
     Object.assign(one, { state, reason, endedAt: now, holder: null, leaseUntil: null, dueAt: null });
     Object.assign(one, { hasPrompt: false, hasOptions: false, task: null });
-    for (const send of one.sends) {
+    this.#giveUpSends(one);
+    this.audited(one);
+  }
+
+  #giveUpSends({ sends }: Delegation): void {
+    for (const send of sends) {
       if (send.state === "pending") Object.assign(send, { state: "abandoned", hasContent: false });
     }
-    this.audited(one);
   }
 
   // Intake envelopes
