@@ -47,7 +47,7 @@ describe("verifying forged records", () => {
 
   it("a record does not verify when a byte is changed, added or removed [OFF-3]", () => {
     const at = fc.nat(here.bytes.length - 1);
-    const parameters = { numRuns: 250, endOnFailure: true };
+    const parameters = { numRuns: 150, endOnFailure: true };
     fc.assert(
       fc.property(at, fc.integer({ min: 1, max: 255 }), (place, flip) => {
         const forged = Buffer.from(here.bytes);
@@ -155,8 +155,8 @@ describe("verifying forged records", () => {
       const change = (evidence: unknown, what: string) =>
         assertRefused(asFile({ ...file, evidence }), `${what} ${index}`);
       change(file.evidence.toSpliced(index, 1), "without");
-      // Some items are enough for what is checked of each alike: the first, some in between, and the last.
-      if (index % 17 !== 0) continue;
+      // Some items are enough for what is checked of each alike: the first, one in between, and the last.
+      if (index % 34 !== 0) continue;
       change(file.evidence.toSpliced(index, 0, item), "twice");
       change(
         file.evidence.with(index, file.evidence[(index + 1) % file.evidence.length] ?? item),
