@@ -23,6 +23,7 @@ import { createIntakeServer } from "./intake/server.ts";
 import { createLedger, type Ledger } from "./ledger/ledger.ts";
 import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
+import { createSteadiness } from "./ledger/retention.ts";
 import { createMembershipQueue } from "./matrix/answer-invitations.ts";
 import { createAvatars } from "./matrix/avatars.ts";
 import { Ghosts } from "./matrix/ghosts.ts";
@@ -284,10 +285,11 @@ function createIntake(context: BridgeContext, parts: Parts) {
 }
 
 function createRetentionLoop({ clock, config, metrics }: BridgeContext, { ledger, ownership }: Parts) {
+  const isSteady = createSteadiness(clock);
   return new WorkLoop({
     clock,
     round: async (signal) => {
-      if (!ownership.owns("retention")) return false;
+      if (!isSteady() || !ownership.owns("retention")) return false;
       // An old position would be read from once the catchup is switched on again, further back than is remembered.
       if (!config.catchup.rooms) await ledger.roomPositions.forget();
       const begunAt = clock.now();

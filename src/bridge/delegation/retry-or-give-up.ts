@@ -69,13 +69,17 @@ export async function settleEarlier(running: RunningDelegation, client: AgentCli
   }
 }
 
-/** Of an answer to a question the task is known: it has the answer once it shows the message, or another state. */
+/**
+ * Of an answer to a question the task is known: it has the answer once it shows the message, or another state. A task without
+ * history shows neither that it has nor that it lacks it.
+ */
 async function findEarlier(running: RunningDelegation, client: AgentClient): Promise<FindResult> {
   const { a2aMessageId, a2aTaskId, admittedAt, questionKey } = running.claimed;
   if (a2aTaskId === undefined) return findTask(client, a2aMessageId, admittedAt, running.signal);
   const task = await client.getTask(a2aTaskId, running.signal, true);
   const isWaiting = task.phase === "input_required" && task.statusKey === questionKey;
-  return isWaiting && !task.messageIds.includes(a2aMessageId) ? { kind: "absent" } : { kind: "found", task };
+  if (!isWaiting || task.messageIds.includes(a2aMessageId)) return { kind: "found", task };
+  return { kind: task.messageIds.length === 0 ? "unusable" : "absent" };
 }
 
 function ended(reason: "outcome_unknown" | "dispatch_deadline_exceeded"): Earlier {

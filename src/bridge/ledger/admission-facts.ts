@@ -92,6 +92,9 @@ const REACTION_MS = 30_000;
 /** How far a homeserver's clock may be ahead of the bridge's. */
 const CLOCK_SKEW_MS = 60 * 60_000;
 
+/** For so long handled events are remembered at least, whatever a clock that was wrong for a while has made of the record. */
+const REMEMBERED_MS_MIN = 24 * 60 * 60_000;
+
 /** What is known of the events that others refer to, and of partners, is absent where nothing refers to anything. */
 export interface KnownRow extends KnownPlaces {
   readonly open_global_max: number;
@@ -124,7 +127,8 @@ export async function readForgotten(on: Queryable): Promise<number> {
   return (await FORGOTTEN.one(on, [])).before;
 }
 
-export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
+/** @param now milliseconds since the Unix epoch */
+export function toFacts(row: KnownRow, keys: ContentKeys, now: number): KnownFacts {
   const ghosts = row.ghosts ?? [];
   const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
   const directWith = new Map<RoomId, GhostMxid>();
@@ -145,7 +149,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys): KnownFacts {
     .filter(([, , membership]) => membership === "join")
     .toSorted(([, left], [, right]) => (left < right ? 1 : -1));
   return {
-    forgottenBefore: row.forgotten_before + CLOCK_SKEW_MS,
+    forgottenBefore: Math.min(row.forgotten_before, now - REMEMBERED_MS_MIN) + CLOCK_SKEW_MS,
     encryptedRooms: new Set(
       (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
     ),

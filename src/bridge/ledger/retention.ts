@@ -1,6 +1,7 @@
 // How long rows are kept after their end, and their deletion by the process with the role `retention`.
 // Invariants: a row that is open, or that was not exported, is never deleted; whatever forgets which events were handled
-// records how far, in the same statement; a batch is bounded in rows and time, and goes on where the last one ended.
+// records how far, in the same statement; a batch is bounded in rows and time, and goes on where the last one ended; by a clock
+// that has just been set nothing is deleted.
 import type { Pool } from "pg";
 import type { Clock } from "../../domain/clock.ts";
 import type { BridgeConfig } from "../config.ts";
@@ -187,6 +188,25 @@ const BATCH_ROWS_MAX = 2_000;
 /** The next batch is half as large after one that took longer. */
 const BATCH_MS_MAX = 200;
 const BEGINNING = "-infinity";
+
+const JUMP_MS = 24 * 60 * 60_000;
+/** Half of the time between two rounds. */
+const STEADY_MS = 5 * 60_000;
+
+/**
+ * Whether the clock has run for five minutes without a jump of more than a day. A machine may start with a wrong clock, and
+ * sets it soon. @returns to be called in each round
+ */
+export function createSteadiness({ now }: Pick<Clock, "now">): () => boolean {
+  let since = Number.NaN;
+  let last = Number.NaN;
+  return () => {
+    const at = now();
+    if (!(Math.abs(at - last) <= JUMP_MS)) since = at;
+    last = at;
+    return at - since >= STEADY_MS;
+  };
+}
 
 export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MAX) {
   const progress = new Map<string, { readonly from: Date | string; readonly rows: number }>();
