@@ -142,7 +142,7 @@ async function admitOn(
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
   const derive = (row: KnownRow) => {
-    const known = toFacts(row, keys);
+    const known = toFacts(row, keys, receivedAt);
     return { row, known, found: admission.about.rooms.length === 0 ? NOTHING : admission.derive(known) };
   };
   // Where nothing is written first, the facts are read first: the server inserts the rows while this process derives.

@@ -83,7 +83,7 @@ async function deriveOn(
   const own = await PLACE_OF.held(client, held, nameOf(envelope));
   const seq = own.room_seq ?? (await TAKE_PLACE.one(client, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
-  const derived = derive(toFacts(row, keys));
+  const derived = derive(toFacts(row, keys, now));
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
   const given = {
     delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room),

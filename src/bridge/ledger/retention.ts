@@ -197,11 +197,11 @@ const STEADY_MS = 5 * 60_000;
  * Whether the clock has run for five minutes without a jump of more than a day. A machine may start with a wrong clock, and
  * sets it soon. @returns to be called in each round
  */
-export function createSteadiness({ now }: Pick<Clock, "now">): () => boolean {
+export function createSteadiness(clock: Pick<Clock, "now">): () => boolean {
   let since = Number.NaN;
   let last = Number.NaN;
   return () => {
-    const at = now();
+    const at = clock.now();
     if (!(Math.abs(at - last) <= JUMP_MS)) since = at;
     last = at;
     return at - since >= STEADY_MS;

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { BridgeConfigFile } from "../../../../src/bridge/config.ts";
-import { createRetention } from "../../../../src/bridge/ledger/retention.ts";
+import { createRetention, createSteadiness } from "../../../../src/bridge/ledger/retention.ts";
 import { intakeFixture, question } from "../../../support/intake.ts";
 import {
   arrivals,
@@ -211,6 +211,36 @@ describe("retention", () => {
     });
     const notices = await fixture.rows("SELECT kind, reason FROM bridge_notices");
     assert.deepEqual(notices, [{ kind: "policy_denied", reason: "event_too_old" }]);
+  });
+
+  it("takes no event of the last day for forgotten, whatever a clock that was ahead has made it record [OPS-1]", async (t) => {
+    const clock = new ManualClock(T0);
+    const fixture = await intakeFixture(t, { clock });
+    await fixture.pool.query("UPDATE bridge_forgotten SET before = $1", [new Date(T0 + 40 * DAY)]);
+    const sent = (name: string, at: number) => ({ ...question(name), origin_server_ts: at });
+    await fixture.events("t1", sent("recent", T0 - 22 * 60 * 60_000), sent("old", T0 - 25 * 60 * 60_000));
+    assert.deepEqual(
+      await fixture.rows(
+        "SELECT matrix_event_id AS event, terminal_reason AS reason FROM bridge_delegations",
+      ),
+      [
+        { event: "$recent", reason: null },
+        { event: "$old", reason: "event_too_old" },
+      ],
+    );
+  });
+
+  it("deletes nothing until the clock has run for five minutes without a jump of more than a day [OPS-1]", () => {
+    const clock = new ManualClock(T0);
+    const isSteady = createSteadiness(clock);
+    const MINUTE = 60_000;
+    const after = (ms: number) => {
+      clock.advance(ms);
+      return isSteady();
+    };
+    assert.deepEqual([isSteady(), after(MINUTE), after(9 * MINUTE), after(DAY)], [false, false, true, true]);
+    assert.deepEqual([after(60 * DAY), after(MINUTE), after(-60 * DAY)], [false, false, false]);
+    assert.deepEqual([after(10 * MINUTE), after(-MINUTE)], [true, true]);
   });
 
   it("forgets a room that ghosts have left, when nothing of it is left, and not while it is admitted to [OPS-1]", async (t) => {
