@@ -73,7 +73,14 @@ class Shell {
     const code = await ended;
     clearTimeout(timer);
     this.#output.unref();
-    return { code, stdout: readFileSync(stdout), stderr: readFileSync(stderr) };
+    // What a program has written that was ended is of use to nobody, and may be much.
+    const killed = code === null || code === WROTE_TOO_MUCH;
+    return {
+      code,
+      killed,
+      stdout: killed ? Buffer.alloc(0) : readFileSync(stdout),
+      stderr: readFileSync(stderr),
+    };
   }
 }
 
@@ -84,9 +91,8 @@ type Callback = (cause: Error | null, stdout: Buffer, stderr: Buffer) => void;
 
 async function runGit(call: Call, input: Buffer, timeoutMs: number, callback: Callback): Promise<void> {
   const shell = idle.pop() ?? new Shell(`${shells++}`);
-  const { code, stdout, stderr } = await shell.run(call, input, timeoutMs);
+  const { code, killed, stdout, stderr } = await shell.run(call, input, timeoutMs);
   if (shell.isAlive) idle.push(shell);
-  const killed = code === null || code === WROTE_TOO_MUCH;
   const cause = code === 0 ? null : Object.assign(new Error("git failed"), { code, killed });
   callback(cause, stdout, stderr);
 }

@@ -260,8 +260,9 @@ describe("border and transport planes", () => {
     let now = 1_800_000_000_000;
     const clock = {
       now: () => now,
+      // Each try asks the homeserver: pauses that are ten times as long make a tenth of them until the deadline.
       sleep: async (ms: number) => {
-        now += ms;
+        now += 10 * ms;
       },
     };
     const idle = deployment(server.directory, server.config.homeserver.url);
@@ -297,8 +298,9 @@ describe("border and transport planes", () => {
     let now = 1_800_000_000_000;
     const clock = {
       now: () => now,
+      // Each try asks the homeserver: pauses that are ten times as long make a tenth of them until the deadline.
       sleep: async (ms: number) => {
-        now += ms;
+        now += 10 * ms;
       },
     };
     const idle = deployment(server.directory, server.config.homeserver.url, {
