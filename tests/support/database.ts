@@ -1,16 +1,17 @@
 // A real PostgreSQL database for a test, of its own and already migrated; and everything that a database holds as text, in
 // which planted content can be searched for.
-// Invariants: databases are cloned from one template, so tests never see each other's rows; a connection
-// that a test leaves open fails that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`)
-// or, for a file run by itself, one that lives as long as this process. Binary columns are searched as what they encode:
-// bytes, and records of cryptographic stores as their keys and values.
+// Invariants: databases are cloned from one template, and one that a test had is given to a later test of this process only
+// when it is like the template again, so tests never see each other's rows; a connection that a test leaves open fails
+// that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`) or, for a file run by itself, one that lives
+// as long as this process. Binary columns are searched as what they encode: bytes, and records of cryptographic stores as
+// their keys and values.
 import { after, type TestContext } from "node:test";
 import { deserialize } from "node:v8";
 import pg, { type QueryResultRow } from "pg";
 import { decodeStringKey } from "../../src/bridge/crypto/idb-keys.ts";
-import { migrate } from "../../src/bridge/ledger/migrate.ts";
 import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
+import { makeTemplate } from "./database-template.ts";
 import { startTestServer, TEST_POSTGRES_URL, type TestServer } from "./test-server.ts";
 
 export interface TestDatabase {
@@ -19,7 +20,19 @@ export interface TestDatabase {
   readonly name: string;
 }
 
+interface OwnDatabase extends TestDatabase {
+  readonly server: string;
+}
+
+interface DatabaseOptions {
+  readonly migrated?: boolean;
+  readonly poolSize?: number;
+  readonly settings?: string;
+}
+
 const TEMPLATE = "drawbridge_template";
+/** Of the connections of a database's own pool, which outlive a test. */
+const POOL_NAME = "test-database";
 // Any number will do, as long as every test process locks the same one.
 const TEMPLATE_LOCK = 4_711;
 const LEAK_PATIENCE_MS = 3_000;
@@ -29,7 +42,12 @@ let ownServer: Promise<TestServer> | undefined;
 const admins = new Map<string, pg.Pool>();
 /** Servers that have the template. */
 const prepared = new Set<string>();
+/** Databases without a test, by what their pools were made with; the connections stay open. */
+const spare = new Map<string, OwnDatabase[]>();
+let isOver = false;
 after(async () => {
+  isOver = true;
+  await Promise.all([...spare.values()].flat().map(discard));
   // A file's own hooks may drop their databases after this one; they open a connection again.
   const pools = [...admins.values()];
   admins.clear();
@@ -91,7 +109,7 @@ async function ensureTemplate(server: string, admin: pg.PoolClient): Promise<voi
     await admin.query(`CREATE DATABASE ${building}`);
     const pool = new pg.Pool({ connectionString: databaseUrl(server, building), max: 2 });
     try {
-      await migrate(pool);
+      await makeTemplate(pool);
     } finally {
       await pool.end();
     }
@@ -109,64 +127,104 @@ async function ensureTemplate(server: string, admin: pg.PoolClient): Promise<voi
 async function openConnections(admin: pg.PoolClient, name: string): Promise<string[]> {
   const { rows } = await admin.query<{ state: string; application: string }>(
     `SELECT coalesce(state, 'starting') AS state, application_name AS application
-       FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`,
-    [name],
+       FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend' AND application_name <> $2`,
+    [name, POOL_NAME],
   );
   return rows.map((row) => `${row.application || "unnamed"} (${row.state})`);
 }
 
-/** Drops a test's database; a connection still open to it was leaked by the test. */
-async function dropDatabase(server: string, name: string): Promise<void> {
-  await withAdmin(server, async (admin) => {
+/** Connections to a database that has no test any more: the test has leaked them. */
+async function leakedConnections({ server, name, pool }: OwnDatabase): Promise<string[]> {
+  return await withAdmin(server, async (admin) => {
+    const look = async () => [
+      ...(await openConnections(admin, name)),
+      ...Array.from({ length: pool.totalCount - pool.idleCount }, () => "the database's own (taken)"),
+    ];
     // Ending a connection takes the server a moment.
     const deadline = systemClock.now() + LEAK_PATIENCE_MS;
-    let leaked = await openConnections(admin, name);
+    let leaked = await look();
     while (leaked.length > 0 && systemClock.now() < deadline) {
       await systemClock.sleep(20);
-      leaked = await openConnections(admin, name);
+      leaked = await look();
     }
-    await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
-    if (leaked.length > 0) {
-      throw new Error(`leaked ${leaked.length} database connection(s): ${leaked.join(", ")}; end every pool`);
-    }
+    return leaked;
   });
 }
 
-async function createDatabase(migrated: boolean): Promise<{ server: string; name: string }> {
-  const server = await serverUrl();
+async function discard({ server, name, pool }: OwnDatabase): Promise<void> {
+  if (!pool.ended) await pool.end();
+  await withAdmin(server, (admin) => admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`));
+}
+
+/** Whether the database is as new, and its connections too. */
+async function isRestored({ pool }: OwnDatabase): Promise<boolean> {
+  const clients = await Promise.all(Array.from({ length: pool.idleCount }, () => pool.connect()));
+  const fresh = clients.map(async (client) => {
+    try {
+      await client.query("ROLLBACK; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()");
+      client.release();
+    } catch {
+      client.release(true); // A test has ended it at the server.
+    }
+  });
+  await Promise.all(fresh);
+  const { rows } = await pool.query<{ restored: boolean }>("SELECT template.restore() AS restored");
+  return rows[0]?.restored === true;
+}
+
+async function takeSpare(kind: string): Promise<OwnDatabase | undefined> {
+  for (;;) {
+    const database = spare.get(kind)?.pop();
+    if (database === undefined || (await isRestored(database))) return database;
+    await discard(database);
+  }
+}
+
+async function createDatabase(server: string, options: DatabaseOptions): Promise<OwnDatabase> {
+  const { migrated = true, poolSize = 10, settings } = options;
   const name = `test_${systemRandom.bytes(8).toString("hex")}`;
   await withAdmin(server, async (admin) => {
     if (migrated) await ensureTemplate(server, admin);
     await admin.query(`CREATE DATABASE ${name}${migrated ? ` TEMPLATE ${TEMPLATE} STRATEGY file_copy` : ""}`);
   });
-  return { server, name };
+  const url = databaseUrl(server, name);
+  const pool = createLedgerPool({
+    connectionString: url,
+    max: poolSize,
+    application_name: POOL_NAME,
+    options: settings,
+  });
+  // Without a listener, a test that stops the server would end the process by an idle connection's error.
+  pool.on("error", () => {});
+  return { server, url, pool, name };
 }
 
 /**
- * A migrated database of the test's own, dropped after it.
+ * A migrated database that no other test has, until this one is over.
  * @param t the test's context; a suite that shares one database passes `{ after }` from node:test.
  * @param options `migrated: false` gives an empty database, for tests of the migrations themselves; `settings` are
  *   command-line options of the sessions, such as `-c synchronous_commit=off`.
  */
 export async function testDatabase(
   t: Pick<TestContext, "after">,
-  options: { readonly migrated?: boolean; readonly poolSize?: number; readonly settings?: string } = {},
+  options: DatabaseOptions = {},
 ): Promise<TestDatabase> {
-  const { server, name } = await createDatabase(options.migrated ?? true);
-  const url = databaseUrl(server, name);
-  const pool = createLedgerPool({
-    connectionString: url,
-    max: options.poolSize ?? 10,
-    application_name: "test",
-    options: options.settings,
-  });
-  // Without a listener, a test that stops the server would end the process by an idle connection's error.
-  pool.on("error", () => {});
+  const server = await serverUrl();
+  const kind = JSON.stringify([server, options.poolSize, options.settings]);
+  const kept = options.migrated === false ? undefined : await takeSpare(kind);
+  const database = kept ?? (await createDatabase(server, options));
   t.after(async () => {
-    if (!pool.ended) await pool.end();
-    await dropDatabase(server, name);
+    const leaked = await leakedConnections(database);
+    if (isOver || leaked.length > 0 || database.pool.ended || options.migrated === false) {
+      await discard(database);
+    } else {
+      spare.set(kind, [...(spare.get(kind) ?? []), database]);
+    }
+    if (leaked.length > 0) {
+      throw new Error(`leaked ${leaked.length} database connection(s): ${leaked.join(", ")}; end every pool`);
+    }
   });
-  return { url, pool, name };
+  return database;
 }
 
 /** Runs a query on the database. */
