@@ -15,6 +15,8 @@ import { ROOT, runProgram } from "./run-program.ts";
 const SHARES = [3, 2, 1];
 /** What each shared process loads before its files. */
 const LOADED_FIRST = "tests/support/git-starter.ts";
+/** What each shared process loads before the test runner's own module. */
+const LOADED_AT_START = "tests/support/no-promise-tracking.ts";
 /** Compiled modules, of which each process that a test file starts loads hundreds. */
 const COMPILE_CACHE = join(ROOT, "node_modules", ".cache", "compiled-modules");
 
@@ -96,12 +98,17 @@ export async function runTests(run: TestRun): Promise<number> {
       `--test-concurrency=${concurrency + (groups === undefined ? 0 : 1)}`,
       `--test-timeout=${run.timeoutMs}`,
       "--test-reporter=spec",
+      ...(groups === undefined ? [] : [`--import=${fileUrl(LOADED_AT_START)}`]),
       ...options,
       ...(groups ?? files),
     ];
     const { code } = await runProgram(process.execPath, words, { env });
     return code;
   });
+}
+
+function fileUrl(path: string): string {
+  return pathToFileURL(resolve(ROOT, path)).href;
 }
 
 interface Group {
@@ -138,9 +145,7 @@ function groupFiles(
     (group, index) => {
       // The runner sorts its files by path.
       const file = join(directory, `group-${`${index}`.padStart(2, "0")}.test.mjs`);
-      const imports = [LOADED_FIRST, ...group].map(
-        (path) => `import ${JSON.stringify(pathToFileURL(resolve(ROOT, path)).href)};`,
-      );
+      const imports = [LOADED_FIRST, ...group].map((path) => `import ${JSON.stringify(fileUrl(path))};`);
       writeFileSync(file, `${imports.join("\n")}\n`);
       return file;
     },
