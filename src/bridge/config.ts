@@ -2,7 +2,8 @@
 // docs/reference/configuration.md says what each key means; published as docs/reference/schemas/bridge.schema.json.
 import * as z from "zod";
 import { durationMs } from "../domain/duration.ts";
-import { type ServerName, ServerNameField } from "../domain/identifiers.ts";
+import { ServerNameField } from "../domain/identifier-fields.ts";
+import type { ServerName } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";
 import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";

@@ -1,6 +1,5 @@
 // Matrix and Drawbridge identifiers as branded types, each beside its parser (Matrix specification, appendices,
 // "Identifier grammar"). Invariant: a branded value was checked once, at the edge; inside, nothing is a bare string.
-import * as z from "zod";
 import { sha256, sha256Tagged } from "./digest.ts";
 
 declare const brand: unique symbol;
@@ -40,10 +39,6 @@ export function parseServerName(value: unknown): ServerName | undefined {
   return typeof value === "string" && SERVER_NAME.test(value) ? (value as ServerName) : undefined;
 }
 
-export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
-  error: "must be a server name, its port included where it has one",
-});
-
 /** Only the sigil is required: room IDs of room version 12 and later have no server part. */
 function withSigil(sigil: string, value: unknown): value is string {
   return typeof value === "string" && value.length > 1 && value.startsWith(sigil) && isBounded(value);
@@ -77,10 +72,6 @@ export function parseMember(value: unknown): UserId | undefined {
 export function parseAgentId(value: unknown): AgentId | undefined {
   return typeof value === "string" && AGENT_ID.test(value) ? (value as AgentId) : undefined;
 }
-
-export const AgentName = z.string().refine((value) => parseAgentId(value) !== undefined, {
-  error: "an agent's name has lower-case letters, digits, '.', '_' and '-', at most 64",
-});
 
 /** The server part of a user ID: everything after the first colon, the port included. */
 export function serverOf(user: UserId): ServerName {

@@ -6,7 +6,8 @@ import * as z from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";
-import { AgentName, parseServerName, parseUserId, ServerNameField } from "../domain/identifiers.ts";
+import { AgentName, ServerNameField } from "../domain/identifier-fields.ts";
+import { parseServerName, parseUserId } from "../domain/identifiers.ts";
 import { addressIn } from "../runtime/public-addresses.ts";
 import { RegistrySecretReference } from "../runtime/secrets.ts";
 

@@ -3,7 +3,7 @@
 import * as z from "zod";
 import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
-import { ServerNameField } from "../domain/identifiers.ts";
+import { ServerNameField } from "../domain/identifier-fields.ts";
 
 export const PolicyFile = z.strictObject({
   /** Exact server names, ports included, the homeserver's own among them. Empty, or without it: deny all. */

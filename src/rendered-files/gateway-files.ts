@@ -2,8 +2,7 @@
 // invocation.yaml (who may invoke which agent, and how often, plane 5). Invariants: an agent that is not listed has no
 // card route, and one without clients no invocation route; a client is named in full, never by a pattern.
 import * as z from "zod";
-import { Sha256Digest } from "../domain/digest.ts";
-import { AgentName } from "../domain/identifiers.ts";
+import { AgentName, Sha256Digest } from "../domain/identifier-fields.ts";
 
 export const AbsolutePath = z
   .string()

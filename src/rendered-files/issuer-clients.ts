@@ -1,7 +1,7 @@
 // clients.yaml: the declared clients of an issuer, partners' and own (plane 5).
 // Published as docs/reference/schemas/issuer-clients.schema.json.
 import * as z from "zod";
-import { ServerNameField } from "../domain/identifiers.ts";
+import { ServerNameField } from "../domain/identifier-fields.ts";
 import { RegistrySecretReference } from "../runtime/secrets.ts";
 
 /** The ID of a client that an issuer declares: the `azp` of its tokens. */

@@ -1,7 +1,7 @@
 // The audit records that the ledger builds in SQL, as schemas, which are published in docs/reference/schemas.
 // Content-free: every field is an identifier, a member of a closed set, a digest or a time; no free-text field exists.
 import * as z from "zod";
-import { Sha256Digest } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import {
   INTAKE_ENVELOPE_REASONS,
   TERMINAL_REASONS,

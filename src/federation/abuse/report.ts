@@ -5,8 +5,9 @@
 
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
-import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { hexOfDigest, sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { SERVER_NAME } from "../../domain/identifiers.ts";
 import { jsonText } from "../../domain/json.ts";
 import { counted } from "../../domain/printable.ts";

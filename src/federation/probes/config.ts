@@ -3,7 +3,7 @@
 // Published as docs/reference/schemas/probe.schema.json.
 import * as z from "zod";
 import { durationMs } from "../../domain/duration.ts";
-import { ServerNameField } from "../../domain/identifiers.ts";
+import { ServerNameField } from "../../domain/identifier-fields.ts";
 import { type InFolder, loadConfig } from "../../runtime/load-yaml.ts";
 import { SecretReference } from "../../runtime/secrets.ts";
 import { Path, Url } from "../config.ts";

@@ -2,7 +2,7 @@
 // Invariants: unknown keys are refused; secrets are named by reference, never written here.
 // Published as docs/reference/schemas/registry-organisation.schema.json.
 import * as z from "zod";
-import { AgentName, ServerNameField } from "../../domain/identifiers.ts";
+import { AgentName, ServerNameField } from "../../domain/identifier-fields.ts";
 import { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 import { AbsolutePath, plainUrl, Quota, UpstreamUrl } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";

@@ -4,7 +4,8 @@
 // Published as docs/reference/schemas/registry-partner.schema.json.
 import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { AgentName, ServerNameField, serverHost } from "../../domain/identifiers.ts";
+import { AgentName, ServerNameField } from "../../domain/identifier-fields.ts";
+import { serverHost } from "../../domain/identifiers.ts";
 import { GhostPrefix } from "../../rendered-files/agents-file.ts";
 import { Quota } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";

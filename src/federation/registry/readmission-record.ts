@@ -2,7 +2,7 @@
 // Invariants: content-free; one record an act, committed; every field is an identifier, a digest or a time.
 // Published as docs/reference/schemas/svc.federation.readmission.v1.schema.json.
 import * as z from "zod";
-import { Sha256Digest } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { parseJson } from "../../domain/json.ts";
 import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { PLANE_NAMES } from "../plane-order.ts";

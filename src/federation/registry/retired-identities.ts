@@ -2,7 +2,8 @@
 // Invariant: a key is retired by its thumbprint for everybody, and by its key ID for the organisation that used it.
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
-import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 
 export const KeyIdentifier = z

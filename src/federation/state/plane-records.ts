@@ -4,7 +4,8 @@
 import { readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import * as z from "zod";
-import { Sha256Digest, sha256 } from "../../domain/digest.ts";
+import { sha256 } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { jsonText } from "../../domain/json.ts";
 import { GitRevision } from "../../records/format/fields.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";

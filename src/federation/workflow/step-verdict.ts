@@ -2,7 +2,7 @@
 // Invariant: nothing holds here that an auditor would refuse; a finding besides the table only ever takes a verdict away.
 
 import * as z from "zod";
-import { Sha256Digest } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import type { Lack, Verdict } from "../../records/conditions/condition.ts";
 import { type Evaluated, isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";

@@ -3,7 +3,8 @@
 // (RFC 8785); an item shows a purge only by what was really deleted, never by a count or by what is kept by contract.
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
-import { Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { sha256Tagged } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import type { JsonObject } from "../../domain/json.ts";
 import { Identifier, Instant, Word } from "./fields.ts";
 import { PLANE_NAMES } from "./stages.ts";

@@ -2,7 +2,7 @@
 // or agents wrote; a time and a digest have one form, so that they can be compared as text; what one organisation
 // writes within the bounds, the other's verifier reads.
 import * as z from "zod";
-import { Sha256Digest } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
 
 /** A word of a closed set, a role, a staff number: no white space, and no `@` of an address. */

@@ -6,7 +6,8 @@
 
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
-import { hexOfDigest, Sha256Digest, sha256Tagged } from "../../domain/digest.ts";
+import { hexOfDigest, sha256Tagged } from "../../domain/digest.ts";
+import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import type { Json } from "../../domain/json.ts";
 import { DsseEnvelope } from "./dsse-envelope.ts";
 import { EvidenceItem } from "./evidence-item.ts";

@@ -3,7 +3,8 @@
 // was never in is never purged, whatever the record says; what stays is named with its reason.
 import * as z from "zod";
 import { canonicalize } from "../../../domain/canonical-json.ts";
-import { Sha256Digest, sha256Tagged } from "../../../domain/digest.ts";
+import { sha256Tagged } from "../../../domain/digest.ts";
+import { Sha256Digest } from "../../../domain/identifier-fields.ts";
 import { roomOfVisibleId, visibleId } from "../../../domain/identifiers.ts";
 import { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { Identifier, OrganisationName, RunId, Word } from "../../../records/format/fields.ts";

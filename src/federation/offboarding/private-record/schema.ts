@@ -5,7 +5,8 @@
 import { Document } from "yaml";
 import * as z from "zod";
 import { parseDurationMs } from "../../../domain/duration.ts";
-import { AgentName, parseRoomId, ServerNameField } from "../../../domain/identifiers.ts";
+import { AgentName, ServerNameField } from "../../../domain/identifier-fields.ts";
+import { parseRoomId } from "../../../domain/identifiers.ts";
 import { Day, Identifier, RunId, Word } from "../../../records/format/fields.ts";
 import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
 import { AbsolutePath, ClientId } from "../../../rendered-files/gateway-files.ts";

@@ -5,8 +5,8 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import * as z from "zod";
-import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError } from "../../../domain/errors.ts";
+import { Sha256Digest } from "../../../domain/identifier-fields.ts";
 import { parseJson } from "../../../domain/json.ts";
 import { DsseEnvelope, DsseEnvelopeDraft } from "../../../records/format/dsse-envelope.ts";
 import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";

@@ -4,8 +4,8 @@
 import { resolve } from "node:path";
 import * as z from "zod";
 import type { Clock } from "../../../domain/clock.ts";
-import { Sha256Digest } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
+import { Sha256Digest } from "../../../domain/identifier-fields.ts";
 import { counted } from "../../../domain/printable.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { lookUntil } from "../../../runtime/concurrency.ts";

@@ -2,7 +2,7 @@
 // host is never that of a server in `allow` (the registry refuses two servers of one host); no partner is in both
 // `retained` and `closing`. Published as docs/reference/schemas/rooms-intent.schema.json.
 import * as z from "zod";
-import { ServerNameField } from "../../../domain/identifiers.ts";
+import { ServerNameField } from "../../../domain/identifier-fields.ts";
 import { jsonText } from "../../../domain/json.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";
 import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";
