@@ -156,20 +156,31 @@ async function discard({ server, name, pool }: OwnDatabase): Promise<void> {
   await withAdmin(server, (admin) => admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`));
 }
 
+/** Connections that have restored their database: the first time, a connection plans all statements of it. */
+const restorers = new WeakSet<pg.PoolClient>();
+
 /** Whether the database is as new, and its connections too. */
 async function isRestored({ pool }: OwnDatabase): Promise<boolean> {
-  const clients = await Promise.all(Array.from({ length: pool.idleCount }, () => pool.connect()));
-  const fresh = clients.map(async (client) => {
+  const idle = await Promise.all(Array.from({ length: pool.idleCount }, () => pool.connect()));
+  const fresh = idle.map(async (client) => {
     try {
       await client.query("ROLLBACK; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all()");
-      client.release();
+      return [client];
     } catch {
       client.release(true); // A test has ended it at the server.
+      return [];
     }
   });
-  await Promise.all(fresh);
-  const { rows } = await pool.query<{ restored: boolean }>("SELECT template.restore() AS restored");
-  return rows[0]?.restored === true;
+  const clients = (await Promise.all(fresh)).flat();
+  const restorer = clients.find((client) => restorers.has(client)) ?? clients[0];
+  try {
+    const text = "SELECT template.restore() AS restored";
+    const { rows } = await (restorer ?? pool).query<{ restored: boolean }>(text);
+    if (restorer !== undefined) restorers.add(restorer);
+    return rows[0]?.restored === true;
+  } finally {
+    for (const client of clients) client.release();
+  }
 }
 
 async function takeSpare(kind: string): Promise<OwnDatabase | undefined> {
