@@ -6,16 +6,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "../src/domain/clock.ts";
 import { readReport } from "../src/federation/abuse/report.ts";
-import {
-  type ActResult,
-  applyPlanes,
-  ContainmentRecord,
-  performAct,
-} from "../src/federation/containment/contain-or-restore.ts";
+import { type ActResult, applyPlanes, performAct } from "../src/federation/containment/contain-or-restore.ts";
 import { federationStatus } from "../src/federation/containment/federation-status.ts";
 import { assemblePack, packProblems } from "../src/federation/evidence/pack.ts";
 import { CONTAINMENT_ORDER } from "../src/federation/plane-order.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
+import { ContainmentRecord } from "../src/federation/registry/containment-record.ts";
 import { PolicyFile } from "../src/rendered-files/border-policy.ts";
 import {
   changedPaths,

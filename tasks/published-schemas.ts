@@ -10,13 +10,13 @@ import { AgentCardAudit, DelegationAudit, EncryptedIntakeAudit } from "../src/br
 import { BridgeConfigFile } from "../src/bridge/config.ts";
 import { AbuseReport } from "../src/federation/abuse/report.ts";
 import { FederationConfigFile } from "../src/federation/config.ts";
-import { ContainmentRecord } from "../src/federation/containment/contain-or-restore.ts";
 import { EvidencePack } from "../src/federation/evidence/pack.ts";
 import { PurgePlan } from "../src/federation/offboarding/duties/purge-plan.ts";
 import { PrivateRecord } from "../src/federation/offboarding/private-record/schema.ts";
 import { RoomsIntent } from "../src/federation/planes/rooms/render.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
 import { NewIdentities } from "../src/federation/readmission/readmission.ts";
+import { ContainmentRecord } from "../src/federation/registry/containment-record.ts";
 import { Organisation } from "../src/federation/registry/organisation.ts";
 import { Partner } from "../src/federation/registry/partner.ts";
 import { ReadmissionRecord } from "../src/federation/registry/readmission-record.ts";

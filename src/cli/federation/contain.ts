@@ -2,7 +2,6 @@
 import { resolve } from "node:path";
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import {
-  type Act,
   type ActResult,
   applyPlanes,
   limitsOf,
@@ -11,6 +10,7 @@ import {
   performAct,
 } from "../../federation/containment/contain-or-restore.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
+import type { Act } from "../../federation/registry/containment-record.ts";
 import { isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";

@@ -18,9 +18,9 @@ import type { TrustedParty } from "../../records/format/trust.ts";
 import { addSignature, type Signer } from "../../records/sign/signer.ts";
 import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
 import { commitToBranch, untilCommitted } from "../change/commit-change.ts";
-import { containmentRecordsOf } from "../containment/contain-or-restore.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
+import { CONTAINMENTS, containmentRecordsOf } from "../registry/containment-record.ts";
 import { gitLine } from "../repository/git.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 
@@ -174,7 +174,8 @@ export async function wasRestoredSince(
   const filed = await gitLine(["log", "--format=%ct", revision, "--", path], repository.call());
   const filedAt = filed === "" ? [] : [Number(filed.split("\n").at(-1)) * 1_000];
   const since = Math.min(Date.parse(sentAt), ...filedAt);
-  const records = await containmentRecordsOf(report.subject.server_name, repository, revision);
+  const texts = await repository.read(revision, [CONTAINMENTS]);
+  const records = containmentRecordsOf(report.subject.server_name, texts);
   return records.some(({ record }) => record.act === "restore" && Date.parse(record.timestamp) >= since);
 }
 

@@ -1,21 +1,16 @@
-// One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the record (published as
-// docs/reference/schemas/svc.federation.containment.v1.schema.json). Invariants: all of it or nothing; one record an act,
-// however often it is tried, by however many; a record is content-free, and its file's name says when, whom and what.
+// One act: a partner is contained, or restored, in one commit that holds the flag, the re-render and the record.
+// Invariants: all of it or nothing; one record an act, however often it is tried, by however many.
 
-import * as z from "zod";
-import { sha256Tagged } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { jsonText, parseJson } from "../../domain/json.ts";
+import { jsonText } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
-import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import { setAsideLines } from "../change/commit-change.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { findPartner, Partner, type PartnerEntry, planeState } from "../registry/partner.ts";
-import { recordPath } from "../registry/readmission-record.ts";
-import type { Repository, Revision } from "../repository/repository.ts";
+import { type Act, ContainmentRecord, containmentRecordPath } from "../registry/containment-record.ts";
+import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { commitStep } from "../workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
@@ -184,34 +179,4 @@ function limitsOfGateway(closed: number | "unmanaged" | undefined): readonly str
     `Access tokens that its client holds stay valid ${tokens}, other services may not.`,
     "Calls that had begun at the gateway when it closes run to their end, streams too; only new calls are refused.",
   ];
-}
-
-export const Act = z.enum(["contain", "restore"]);
-export type Act = z.output<typeof Act>;
-
-export const ContainmentRecord = z.strictObject({
-  schema: z.literal("svc.federation.containment.v1"),
-  act: Act,
-  server_name: Identifier,
-  azp: Identifier,
-  classification: Partner.shape.classification,
-  /** The commit whose registry the re-render was made from, this act's change aside. */
-  git_revision: GitRevision,
-  timestamp: Instant,
-  planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
-});
-export type ContainmentRecord = z.output<typeof ContainmentRecord>;
-
-const CONTAINMENTS = "records/containment";
-
-export async function containmentRecordsOf(serverName: string, repository: Repository, revision: Revision) {
-  const texts = await repository.read(revision, [CONTAINMENTS]);
-  return [...texts].flatMap(([path, text]) => {
-    const record = ContainmentRecord.safeParse(parseJson(text)).data;
-    return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];
-  });
-}
-
-function containmentRecordPath(record: ContainmentRecord): string {
-  return recordPath(CONTAINMENTS, record, record.act);
 }

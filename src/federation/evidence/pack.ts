@@ -12,9 +12,9 @@ import { EvidenceItem, isIntact } from "../../records/format/evidence-item.ts";
 import { GitRevision, Identifier } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
-import { ContainmentRecord, containmentRecordsOf } from "../containment/contain-or-restore.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { CurrentState } from "../reconcile/accept-head.ts";
+import { CONTAINMENTS, ContainmentRecord, containmentRecordsOf } from "../registry/containment-record.ts";
 import { closedPlanes, Partner, type PartnerEntry } from "../registry/partner.ts";
 import { collectStream, STREAM_NAMES, StreamEvidence, StreamSummary, type Window } from "./record-streams.ts";
 
@@ -109,6 +109,7 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
       return collectStream(stream, file && resolve(config.directory, file), about, window);
     }),
   );
+  const containments = await current.repository.read(current.desired.revision, [CONTAINMENTS]);
   return sealPack({
     schema: "svc.federation.evidence.v1",
     made_at: new Date(clock.now()).toISOString(),
@@ -119,7 +120,7 @@ export async function assemblePack(input: PackInput): Promise<EvidencePack> {
     },
     revision: current.desired.revision,
     closed_planes: [...closedPlanes(partner)],
-    containment_records: await containmentRecordsOf(serverName, current.repository, current.desired.revision),
+    containment_records: containmentRecordsOf(serverName, containments),
     ...{ inside: [...inside], outside: [...outside] },
     streams: streams.map(({ summary }) => summary),
     stream_items: streams.flatMap(({ items }) => items),

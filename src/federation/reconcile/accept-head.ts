@@ -3,10 +3,11 @@
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine } from "../../domain/printable.ts";
+import { CONTAINMENTS, endsContainmentOf } from "../registry/containment-record.ts";
 import { RegistryError } from "../registry/problems.ts";
 import { READMISSIONS } from "../registry/readmission-record.ts";
 import {
-  lostContainment,
+  endedContainments,
   lostRetirement,
   type Retirement,
   readmitted,
@@ -149,18 +150,22 @@ async function retiredBefore(revision: Revision, context: HeadContext): Promise<
 async function assessFiles(
   revision: Revision,
   files: RevisionFiles,
-  { repository, cache }: Federation,
+  context: Federation,
   before: readonly Retirement[],
 ): Promise<Assessment> {
+  const { repository, cache } = context;
   try {
     const registry = registryOf(files, cache);
     const [lost] = lostRetirement(before, registry);
     if (lost !== undefined) {
       return refused("retirement_withdrawn", `${lost} no longer retires everything that it did before`);
     }
-    const [vanished] = lostContainment(before, registry);
-    if (vanished !== undefined) {
-      return refused("containment_withdrawn", `${vanished} contained a partner that has no entry any more`);
+    const ended = endedContainments(before, registry);
+    const restored = ended.length === 0 ? new Set() : await restoredSinceAccepted(revision, context);
+    for (const { file, serverName, hasEntry } of ended) {
+      if (hasEntry && restored.has(serverName)) continue;
+      const what = hasEntry ? "no restore of it is recorded" : "it has no entry any more";
+      return refused("containment_withdrawn", `${file} contained a partner, and ${what}`);
     }
     const records =
       readmitted(registry).length === 0 ? [] : (await repository.read(revision, [READMISSIONS])).values();
@@ -181,6 +186,15 @@ async function assessFiles(
   }
 }
 
+/** The server names whose containment a record ends that the revision accepted last does not hold. */
+async function restoredSinceAccepted(revision: Revision, { repository, state }: Federation) {
+  const accepted = readHead(state).accepted?.revision;
+  const recordsAt = (at: Revision) => repository.read(at, [CONTAINMENTS, READMISSIONS]);
+  const known = accepted === undefined ? new Map() : await recordsAt(accepted);
+  const since = [...(await recordsAt(revision))].filter(([path, text]) => known.get(path) !== text);
+  return new Set(since.map(([, text]) => endsContainmentOf(text)));
+}
+
 const HINTS = {
   branch_missing: "Push the branch, or correct `repository.branch`.",
   too_large:
@@ -188,7 +202,7 @@ const HINTS = {
   retirement_withdrawn:
     "Put its `retired` list back, or the whole entry if it was deleted; a removed partner comes back by drawbridge readmission open.",
   containment_withdrawn:
-    "Put the entry back, contained: a containment ends by drawbridge restore, or by the partner's removal.",
+    "Put the entry back, contained: a containment ends by drawbridge federation restore, which commits the record.",
   readmission_missing:
     "Close its planes again, and re-admit it: drawbridge readmission open. The record is committed with the new client.",
   render_differs: "Run drawbridge federation render in a work tree and commit what it writes.",

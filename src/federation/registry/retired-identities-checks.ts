@@ -147,11 +147,13 @@ export function lostRetirement(earlier: readonly Retirement[], later: Registry):
   );
 }
 
-/** The files of contained partners that a later registry does not know: only a restore or a removal ends a containment. */
-export function lostContainment(earlier: readonly Retirement[], { partners }: Registry): string[] {
-  const now = new Set(partners.map(({ partner }) => partner.serverName));
+/** Contained partners that a later registry does not contain, or does not know: a removal keeps the flag. */
+export function endedContainments(earlier: readonly Retirement[], { partners }: Registry) {
+  const now = new Map(partners.map(({ partner: { serverName, contained } }) => [serverName, contained]));
   return earlier.flatMap(({ file, serverName, contained }) =>
-    contained && serverName !== null && !now.has(serverName) ? [file] : [],
+    contained && serverName !== null && now.get(serverName) !== true
+      ? [{ file, serverName, hasEntry: now.has(serverName) }]
+      : [],
   );
 }
 

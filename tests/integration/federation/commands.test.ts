@@ -9,7 +9,7 @@ import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { type AbuseReport, signReport } from "../../../src/federation/abuse/report.ts";
-import { ContainmentRecord } from "../../../src/federation/containment/contain-or-restore.ts";
+import { ContainmentRecord } from "../../../src/federation/registry/containment-record.ts";
 import { openStateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";

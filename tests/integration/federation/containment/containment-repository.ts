@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
-import { ContainmentRecord, performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
+import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
+import { ContainmentRecord } from "../../../../src/federation/registry/containment-record.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { AT, controlRepository, openControl } from "../../../support/control-repository.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

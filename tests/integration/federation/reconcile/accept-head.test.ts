@@ -276,7 +276,7 @@ describe("accepting the branch's head", () => {
     assert.equal(await refusalWith(open, record), undefined);
   });
 
-  it("no commit ends a containment by deleting the partner's entry or naming another server in it [CON-1]", async (t) => {
+  it("no commit by hand ends a containment: by clearing the flag, deleting the entry or naming another server in it [CON-1]", async (t) => {
     const { pass, repository, federation } = await control(t);
     const contained = `${registryFiles().get(PILOTS) ?? ""}contained: true\n`;
     await commitRegistry(repository, new Map([[PILOTS, contained]]));
@@ -284,7 +284,7 @@ describe("accepting the branch's head", () => {
     const good = await repository.requireHead();
     const [serverName = assert.fail()] = /(?<=^serverName: )\S+/m.exec(contained) ?? [];
     const renamed = contained.replace(serverName, `${serverName}:8448`);
-    for (const text of [null, renamed]) {
+    for (const text of [null, renamed, registryFiles().get(PILOTS) ?? null]) {
       operatorGit(repository.path, "update-ref", "refs/heads/main", good);
       await commitRegistry(repository, new Map([[PILOTS, text]]));
       const { refusal, revision } = await pass();
@@ -295,7 +295,7 @@ describe("accepting the branch's head", () => {
     const { setAside } = await performAct(federation, "contain", "lighthouse");
     assert.equal(setAside?.reason, "head_refused");
     assert.equal((await pass()).refusal, undefined);
-    const moved = PILOTS.replace("pilots", "pilot");
+    const moved = PILOTS.replace("pilot-station", "pilots");
     await commitRegistry(
       repository,
       new Map([
@@ -304,6 +304,13 @@ describe("accepting the branch's head", () => {
       ]),
     );
     assert.equal((await pass()).refusal, undefined);
+    // A record of an earlier restore does not stand for a later one.
+    for (const act of ["restore", "contain"] as const) {
+      await performAct(federation, act, "pilots");
+      assert.equal((await pass()).refusal, undefined);
+    }
+    await commitRegistry(repository, new Map([[moved, registryFiles().get(PILOTS) ?? null]]));
+    assert.equal((await pass()).refusal?.reason, "containment_withdrawn");
   });
 
   it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {

@@ -5,6 +5,7 @@ import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { federationStatus } from "../../../../src/federation/containment/federation-status.ts";
 import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
@@ -266,7 +267,7 @@ describe("reconcile pass", () => {
     await pass();
     assert.deepEqual(parts.applied, []);
 
-    await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: false")]]));
+    await performAct(federation, "restore", "lighthouse");
     await pass();
     await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]));
     await pass({ plane: "rooms" });
