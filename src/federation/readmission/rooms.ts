@@ -41,7 +41,8 @@ export function readmissionRooms(federation: Pick<Federation, "config" | "clock"
     /** Rooms that the partner was closed out of. @throws DrawbridgeError */
     async observe(desired: DesiredState, partner: string): Promise<readonly TouchedRoom[]> {
       const server = partner as ServerName;
-      const { rooms } = journalIn(join(state.path, "rooms"), server);
+      const { rooms, damage } = journalIn(join(state.path, "rooms"), server);
+      if (damage !== undefined) throw damage;
       if (rooms.length === 0) return [];
       return work(desired, false, (session) =>
         mapConcurrent(rooms, ROOMS_AT_ONCE, (record) => roomNow(session, server, record)),

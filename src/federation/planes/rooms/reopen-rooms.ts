@@ -41,10 +41,16 @@ const INVITING_MAX_MS = 120_000;
 
 /** A journal of a server that is no partner any more stays: that its entry was deleted lifts no ban. */
 export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
-  const partners = session.intent.retained.filter((server) => session.journals.has(server)) as ServerName[];
+  const partners = session.intent.retained.filter((server) => {
+    const journal = session.journals.get(server);
+    return journal !== undefined && journal.damage === undefined;
+  }) as ServerName[];
+  if (partners.length === 0) return { changed: false };
   const outOfReach: OutOfReach[] = [];
   let changed = false;
-  for (const partner of partners) {
+  /** As they are once all partners' ACLs are restored: other servers are waited for once, not once for each partner. */
+  const states = new Map<RoomId, RoomState>();
+  const reopenings = partners.map((partner) => {
     const miss = (room: RoomId, reason: RoomReason, at = "") =>
       outOfReach.push({ partner, subject: `${visibleId(room)}${at}`, reason, hint: ROOM_REASONS[reason] });
     const lift = ({ room }: RoomRecord) => journalOf(session, partner).append({ act: "lifted", room });
@@ -61,15 +67,20 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
         gone !== undefined || replacement !== undefined || replace?.creator === null,
     );
     const restorable = records.filter((record) => !ended.includes(record));
-    const states: RoomState[] = [];
+    return { partner, miss, lift, attempt, ended, restorable };
+  });
+  for (const { attempt, restorable } of reopenings) {
     await mapConcurrent(restorable, ROOMS_AT_ONCE, async (record) => {
       const { state } = await attempt(record, reopenAcl);
-      if (state !== undefined) states.push(state);
+      if (state !== undefined) states.set(record.room, state);
     });
-    const reopened = states.map(({ roomId }) => roomId);
-    for (const gap of (await enforceAtHome(session, reopened)).gaps) miss(gap.room, gap.reason);
-    for (const gap of await enforceAtRetained(session, states)) {
-      miss(gap.room, gap.reason, ` at ${gap.server}`);
+  }
+  const atHome = (await enforceAtHome(session, [...states.keys()])).gaps;
+  const gaps = [...atHome, ...(await enforceAtRetained(session, [...states.values()]))];
+  for (const { partner, miss, lift, attempt, ended, restorable } of reopenings) {
+    for (const { room, reason, server } of gaps) {
+      if (!restorable.some((record) => record.room === room)) continue;
+      miss(room, reason, reason === "unproven_at_retained" ? ` at ${server}` : "");
     }
     const back: (readonly [RoomRecord, RoomState])[] = [];
     // What another partner does not get back keeps nothing from this one.

@@ -34,6 +34,8 @@ export const ROOM_REASONS = {
   not_replaced: "The new room could not be completed: read the homeserver's log, then reconcile again.",
   left_out:
     "The room is replaced, and another server did not answer the invitations of its users: invite them into the new room.",
+  journal_damaged:
+    "A line of this partner's journal cannot be read: correct it, or put the file back from a backup; until then nothing is opened again to the partner.",
   not_deleted: "The homeserver did not finish taking the old room away: read its log, then reconcile again.",
 } as const;
 

@@ -20,6 +20,7 @@ import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
 import { isOurs, planRoom, type RoomStep } from "./room-plan.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import {
+  damagedJournals,
   failureOfRoom,
   listRooms,
   ROOMS_AT_ONCE,
@@ -37,7 +38,8 @@ export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRunti
       withSession(config, desired, { clock, note, writes: true }, async (session) => {
         const closed = await closeRooms(session);
         await markRemoved(session);
-        return outcomeOf([closed, await reopenRooms(session)]);
+        const damaged = { changed: false, outOfReach: damagedJournals(session) };
+        return outcomeOf([closed, damaged, await reopenRooms(session)]);
       }),
     drift: (desired) => withSession(config, desired, quiet, (session) => roomsDrift(session, cursor)),
     probe: (desired, { partner }, covering) =>
@@ -93,7 +95,12 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
       (kind): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }),
     );
   });
-  const drift = [...stale, ...found.flat()];
+  const damaged = damagedJournals(session).map(({ subject }) => ({
+    subject,
+    kind: OUT_OF_REACH,
+    found: null,
+  }));
+  const drift = [...stale, ...damaged, ...found.flat()];
   // What is known is reported also when one room cannot be read.
   if (drift.length === 0 && failure !== undefined) throw failure;
   return drift;
@@ -114,7 +121,10 @@ export async function roomsEvidence(
   partner: ServerName,
   covering: readonly string[] = [],
 ): Promise<readonly EvidenceItem[]> {
-  const records = session.journals.get(partner)?.rooms ?? [];
+  const journal = session.journals.get(partner);
+  // Rooms that only a line says which cannot be read would be missing.
+  if (journal?.damage !== undefined) throw journal.damage;
+  const records = journal?.rooms ?? [];
   const listed = await listRooms(session, [partner]);
   const covered = new Set(covering.flatMap((room) => roomOfVisibleId(room) ?? []));
   const rooms = [...new Set([...listed, ...records.map(({ room }) => room), ...covered])];

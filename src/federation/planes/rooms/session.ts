@@ -11,14 +11,16 @@ import { isRefusal } from "../../homeserver/api.ts";
 import { type SignedRequests, signedRequests } from "../../homeserver/signed-request.ts";
 import { type LentTokens, lentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { borderStatus } from "../border/runtime.ts";
-import { type DesiredPlane, type Note, renderedFile } from "../plane.ts";
+import { type DesiredPlane, type Note, type OutOfReach, renderedFile } from "../plane.ts";
 import { type ClosingPartner, ROOMS_INTENT, RoomsIntent } from "./render.ts";
+import { ROOM_REASONS } from "./room-reasons.ts";
 import { type RoomState, readRoomState } from "./room-state.ts";
 import {
   type Journal,
   type JournalEntry,
   journaledPartners,
   journalIn,
+  journalName,
   type RoomRecord,
 } from "./undo-journal.ts";
 
@@ -59,6 +61,16 @@ export function journalOf(session: RoomsSession, partner: string): Journal {
   const journal = session.journals.get(partner);
   if (journal === undefined) throw new DrawbridgeError("internal", `there is no journal of ${partner}`);
   return journal;
+}
+
+/** The journals that cannot be read whole, each of which names its partner. */
+export function damagedJournals({ journals }: Pick<RoomsSession, "journals">): readonly OutOfReach[] {
+  const reason = "journal_damaged";
+  return [...journals].flatMap(([partner, { damage }]) =>
+    damage === undefined
+      ? []
+      : [{ partner, subject: `rooms/${journalName(partner)}`, reason, hint: ROOM_REASONS[reason] }],
+  );
 }
 
 export async function announce(

@@ -1,6 +1,6 @@
 // What was done to rooms because of one partner, and their state before: one file a partner, a JSON line an entry.
 // Invariants: an entry is flushed to disk before the act that it announces; the state before is never overwritten; a
-// last line that was cut off by a crash is dropped; nothing here is content.
+// last line that was cut off by a crash is dropped, and any other that cannot be read stays; nothing here is content.
 import { existsSync, mkdirSync } from "node:fs";
 import { type FileHandle, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -17,6 +17,7 @@ import { parseJson } from "../../../domain/json.ts";
 import { Batches } from "../../../runtime/concurrency.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import { ServerAcl } from "./acl.ts";
+import { ROOM_REASONS } from "./room-reasons.ts";
 import type { Presence } from "./room-state.ts";
 
 const branded = <T extends string>() => z.string().transform((value) => value as T);
@@ -134,20 +135,33 @@ export async function journaledPartners(folder: string): Promise<readonly Server
   const names = await readdir(folder).catch(() => []);
   return names
     .filter((name) => name.endsWith(SUFFIX))
-    .map((name) => parseServerName(decodeURIComponent(name.slice(0, -SUFFIX.length))))
+    .map((name) => serverOfFile(name.slice(0, -SUFFIX.length)))
     .filter((server) => server !== undefined)
     .sort();
 }
 
+function serverOfFile(name: string): ServerName | undefined {
+  try {
+    return parseServerName(decodeURIComponent(name));
+  } catch {
+    // No journal has this name.
+    return undefined;
+  }
+}
+
+export function journalName(server: string): string {
+  return `${encodeURIComponent(server)}${SUFFIX}`;
+}
+
 export type Journal = ReturnType<typeof journalIn>;
 
-/** The journal of one partner. @throws DrawbridgeError `state_unreadable` when a whole line is not a journal's */
+/** The journal of one partner. With `damage`, more can be written, and what it says is not all that was done. */
 export function journalIn(folder: string, server: ServerName) {
-  const path = join(folder, `${encodeURIComponent(server)}${SUFFIX}`);
+  const path = join(folder, journalName(server));
   const text = readIfPresent(path) ?? "";
   /** Its whole lines; a last line that was cut off is not among them. */
   const read = text.slice(0, text.lastIndexOf("\n") + 1);
-  const records = replay(read, path);
+  const { records, damage } = replay(read, path);
   let file: FileHandle | undefined;
 
   async function opened(): Promise<FileHandle> {
@@ -168,6 +182,9 @@ export function journalIn(folder: string, server: ServerName) {
   });
 
   return {
+    /** Set when a whole line is not a journal's. */
+    damage,
+
     room: (room: RoomId) => records.get(room),
 
     get rooms(): readonly RoomRecord[] {
@@ -184,7 +201,7 @@ export function journalIn(folder: string, server: ServerName) {
     /** Ends the writing, and removes the file when nothing in it is left to be taken back. */
     async finish(): Promise<void> {
       await file?.close();
-      if (records.size > 0 || !existsSync(path)) return;
+      if (records.size > 0 || damage !== undefined || !existsSync(path)) return;
       await rm(path);
       flushFolder(folder);
     },
@@ -199,20 +216,16 @@ function take(rooms: Map<RoomId, RoomRecord>, entry: JournalEntry): void {
   else rooms.set(entry.room, record);
 }
 
-function replay(text: string, path: string): Map<RoomId, RoomRecord> {
-  const rooms = new Map<RoomId, RoomRecord>();
+function replay(text: string, path: string) {
+  const records = new Map<RoomId, RoomRecord>();
+  let damage: DrawbridgeError | undefined;
   for (const [index, line] of text.split("\n").slice(0, -1).entries()) {
     const entry = Entry.safeParse(parseJson(line)).data;
-    if (entry === undefined) {
-      throw new DrawbridgeError(
-        "state_unreadable",
-        `${path}, line ${index + 1} is no entry of a rooms journal`,
-        {
-          hint: "Put the file back from a backup: without it bans and ACLs of this partner cannot be taken back.",
-        },
-      );
+    if (entry !== undefined) take(records, entry);
+    else {
+      const what = `${path}, line ${index + 1} is no entry of a rooms journal`;
+      damage ??= new DrawbridgeError("state_unreadable", what, { hint: ROOM_REASONS.journal_damaged });
     }
-    take(rooms, entry);
   }
-  return rooms;
+  return { records, damage };
 }

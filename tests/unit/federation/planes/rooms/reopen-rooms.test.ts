@@ -11,6 +11,7 @@ import {
 } from "../../../../../src/domain/identifiers.ts";
 import { inviteAgain, reopenRooms } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
 import type { Member, RoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
+import { roomsDrift } from "../../../../../src/federation/planes/rooms/runtime.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 import {
   foldEntry,
@@ -255,6 +256,78 @@ describe("reopenRooms", () => {
     );
   });
 
+  it("a partner whose journal is damaged gets nothing back, and the drift check names it [PLN-2]", async () => {
+    const other = "c.test" as ServerName;
+    const lifted: UserId[] = [];
+    const ban = { before: "join", event: "$1" as EventId, actor: ALICE } as const;
+    const record: RoomRecord = { room: ROOM, bans: new Map([[JOINED, ban]]) };
+    const journal = { rooms: [record], room: () => record, append: async () => undefined };
+    const damage = new DrawbridgeError("state_unreadable", "line 1 is no entry");
+    const session = {
+      intent: { own: OWN, allow: [OWN, PARTNER, other], retained: [PARTNER, other], closing: [] },
+      operatorId: `@operator:${OWN}`,
+      operator: { rooms: async () => [], roomState: async () => stateWithBanned(JOINED) },
+      journals: new Map<string, unknown>([
+        [other, { ...journal, damage }],
+        [PARTNER, journal],
+      ]),
+      clock: new ManualClock(0),
+      home: { differing: async () => [] },
+      tokens: {
+        unusable: new Set(),
+        as: async (userId: UserId) => ({
+          userId,
+          setMembership: async (_room: RoomId, who: UserId) => void lifted.push(who),
+          invite: async () => "invited",
+        }),
+      },
+      note: () => undefined,
+    } as unknown as RoomsSession;
+    assert.deepEqual(await reopenRooms(session), { changed: true, outOfReach: [] });
+    assert.deepEqual(lifted, [JOINED], "once, because of the journal that is whole");
+    const drift = [{ subject: "rooms/c.test.jsonl", kind: "out_of_reach", found: null }];
+    assert.deepEqual(await roomsDrift(session, {}), drift);
+  });
+
+  it("a server that does not show the ACLs is waited for once, however many partners are restored [PLN-2]", async () => {
+    const others = ["c.test", "d.test", "e.test"] as ServerName[];
+    const events = [
+      ...stateWithBanned(),
+      {
+        ...{ type: "m.room.server_acl", state_key: "", sender: ALICE, event_id: "$acl" },
+        ...{ origin_server_ts: 0, content: { allow: ["*"] } },
+      },
+      {
+        ...{ type: "m.room.member", state_key: "@frank:f.test", sender: "@frank:f.test" },
+        ...{ event_id: "$frank", origin_server_ts: 0, content: { membership: "join" } },
+      },
+    ];
+    const record: RoomRecord = { room: ROOM, bans: new Map() };
+    const journal = { rooms: [record], room: () => record, append: async () => undefined };
+    const retained = [...others, "f.test"];
+    let now = 0;
+    const sleep = async (ms: number) => {
+      now += ms;
+    };
+    const session = {
+      intent: { own: OWN, allow: [OWN, ...retained], retained, closing: [] },
+      operatorId: `@operator:${OWN}`,
+      operator: { roomState: async () => events },
+      journals: new Map(others.map((server) => [server, journal])),
+      clock: { now: () => now, sleep },
+      home: { differing: async () => [] },
+      signed: { request: async () => ({ status: 404 }) },
+      tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId }) },
+      note: () => undefined,
+    } as unknown as RoomsSession;
+    const { outOfReach = [] } = await reopenRooms(session);
+    assert.ok(now < 35_000, `${now} ms`);
+    assert.deepEqual(
+      outOfReach.map(({ partner, subject, reason }) => [partner, subject, reason]),
+      others.map((partner) => [partner, `${ROOM} at f.test`, "unproven_at_retained"]),
+    );
+  });
+
   it("a journal of a server that is no partner any more opens no room [CON-1] [PLN-2]", async () => {
     const journal = {
       get rooms() {
@@ -265,7 +338,7 @@ describe("reopenRooms", () => {
       intent: { own: OWN, allow: [OWN], retained: [], closing: [] },
       journals: new Map([[PARTNER, journal]]),
     } as unknown as RoomsSession;
-    assert.deepEqual(await reopenRooms(session), { changed: false, outOfReach: [] });
+    assert.deepEqual(await reopenRooms(session), { changed: false });
   });
 
   it("a pass ends although many are to be invited slowly, and the next one goes on with them [PLN-2]", async () => {

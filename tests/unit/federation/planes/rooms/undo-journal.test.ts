@@ -3,7 +3,7 @@ import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
-import { journalIn } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
+import { journaledPartners, journalIn } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
 
 const SERVER = "b.test" as ServerName;
@@ -31,7 +31,7 @@ describe("Journal", () => {
     assert.equal(journalIn(folder, SERVER).room(ROOM)?.acl?.before, null);
   });
 
-  it("removes its file when everything is taken back, and refuses a line that is no entry [PLN-2]", async (t) => {
+  it("removes its file when everything is taken back, and keeps one with a line that is no entry, which takes more [PLN-2]", async (t) => {
     const folder = temporaryFolder(t);
     const file = join(folder, "b.test.jsonl");
     const journal = journalIn(folder, SERVER);
@@ -41,6 +41,16 @@ describe("Journal", () => {
     await journal.finish();
     assert.equal(existsSync(file), false);
     appendFileSync(file, "{}\n");
-    assert.throws(() => journalIn(folder, SERVER), { code: "state_unreadable" });
+    const damaged = journalIn(folder, SERVER);
+    assert.equal(damaged.damage?.code, "state_unreadable");
+    await damaged.append(acl(ROOM), { act: "lifted", room: ROOM });
+    await damaged.finish();
+    assert.equal(readFileSync(file, "utf8").split("\n").length, 4);
+  });
+
+  it("a file that is named after no server is no journal [PLN-2]", async (t) => {
+    const folder = temporaryFolder(t);
+    for (const name of ["%zz.jsonl", "b.test.jsonl", "notes.txt"]) appendFileSync(join(folder, name), "");
+    assert.deepEqual(await journaledPartners(folder), [SERVER]);
   });
 });
