@@ -40,6 +40,8 @@ interface EndedRoom {
 }
 
 const MOVES_AT_ONCE = 4;
+/** How long one pass moves people into a new room, in milliseconds, because a containment may be waiting for it. */
+const MOVING_MAX_MS = 120_000;
 const DELETED = { withinMs: 120_000, everyMs: 100 };
 /** A new room's events have to say more than those that they copy. */
 const COPIED_BYTES_MAX = 32_768;
@@ -71,8 +73,11 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
       if (made === undefined) return failed("not_replaced");
       replacement = made.to;
       if (known?.replacement === undefined) await note(made);
-      const done = await moveEverybody(session, creator, made);
+      const asked = known?.invitedAgain ?? new Set();
+      const asking = (user: UserId) => note({ act: "invited_again", room: state.roomId, user });
+      const done = await moveEverybody(session, creator, made, { asked, asking });
       if (done === undefined) return failed("not_replaced");
+      if (done === "late") return failed("being_invited");
       counts = done.counts;
       if (done.isOneLeftOut) obstacle = "left_out";
     }
@@ -180,14 +185,22 @@ function takenOver(content: Readonly<Record<string, unknown>> | undefined, membe
   );
 }
 
-/** Invites everybody, has our people join, and moves the aliases; undefined when one of ours could not be moved. */
+/**
+ * Invites everybody, has our people join, and moves the aliases; undefined when one of ours could not be moved, `late` when
+ * the time was over before: another pass goes on. @param before whom of other servers a pass has invited, or tried to
+ */
 async function moveEverybody(
   session: RoomsSession,
   creator: UserId,
   { room, to, aliases, members, invited }: Replacement,
+  before: { readonly asked: ReadonlySet<UserId>; readonly asking: (user: UserId) => Promise<void> },
 ) {
   const isIn = await membershipIn(session, to);
-  const toInvite = [...members, ...invited].filter((user) => user !== creator && !isIn.has(user));
+  const toInvite = [...members, ...invited].filter(
+    (user) => user !== creator && !isIn.has(user) && !before.asked.has(user),
+  );
+  const until = session.clock.now() + MOVING_MAX_MS;
+  let isLate = false;
   const acting = await session.tokens.as(creator);
   if (acting === undefined) return undefined;
   // Another server that does not answer keeps nobody in the old room, where the closing partner may be.
@@ -195,12 +208,17 @@ async function moveEverybody(
   await mapConcurrent(toInvite, MOVES_AT_ONCE, async (user) => {
     const server = serverOf(user);
     if (silent.has(server)) return;
-    await acting.invite(to, user).catch(async (error: unknown) => {
+    const leftMs = until - session.clock.now();
+    const inviting = leftMs > 0 ? acting.invite(to, user, leftMs) : Promise.resolve("limited");
+    const answer = await inviting.catch(async (error: unknown) => {
       await failureOfRoom(session, error);
       if (server === session.intent.own) throw error;
       silent.add(server);
     });
+    if (answer === "limited") isLate = true;
+    else if (answer !== undefined && server !== session.intent.own) await before.asking(user);
   });
+  if (isLate) return "late";
   for (const alias of aliases) {
     const leadsTo = await session.operator.roomOfAlias(alias);
     if (leadsTo === to) continue;
@@ -214,9 +232,14 @@ async function moveEverybody(
     if (user === creator) return true;
     if (!(await session.operator.isPerson(user))) return undefined;
     if (isIn.get(user) === "join") return true;
+    if (session.clock.now() >= until) {
+      isLate = true;
+      return undefined;
+    }
     return (await (await session.tokens.as(user))?.join(to)) === true;
   });
   if (people.includes(false)) return undefined;
+  if (isLate) return "late";
   const now = await membershipIn(session, to);
   const counts = {
     moved: people.filter((isMoved) => isMoved === true).length,

@@ -61,7 +61,7 @@ const Entry = z.discriminatedUnion("act", [
     moved: z.int(),
     invited: z.int(),
   }),
-  /** A restore has invited this user again, or the invitation was refused: the passes that follow go on with others. */
+  /** This user was invited again by a restore, or into a new room, or was refused: the passes that follow go on with others. */
   entry("invited_again", { user: User }),
   /** The partner was removed for good since: nobody of it is invited again. */
   entry("removed", {}),

@@ -6,7 +6,12 @@ import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifi
 import { replaceRoom } from "../../../../../src/federation/planes/rooms/replace-room.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
-import type { JournalEntry } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
+import {
+  foldEntry,
+  type JournalEntry,
+  type RoomRecord,
+} from "../../../../../src/federation/planes/rooms/undo-journal.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
 
 const ROOM = "!room:a.test" as RoomId;
 const NEXT = "!next:a.test" as RoomId;
@@ -44,6 +49,67 @@ describe("replaceRoom", () => {
     assert.deepEqual(users, { [low]: Number.MIN_SAFE_INTEGER, [ALICE]: 100 });
   });
 
+  it("a pass ends although many are to be moved slowly, and the next ones go on with them [PLN-2]", async () => {
+    const people = Array.from({ length: 30 }, (_, index) => `@p${index}:a.test` as UserId);
+    const guests = Array.from({ length: 30 }, (_, index) => `@g${index}:c.test` as UserId);
+    const event = (type: string, state_key: string, content: Record<string, unknown>) => ({
+      ...{ type, state_key, sender: ALICE, event_id: `$${type}` as EventId, origin_server_ts: 0, content },
+    });
+    const member = (user: UserId, membership: string) => event("m.room.member", user, { membership });
+    const state = readRoomState(ROOM, [
+      event("m.room.create", "", { room_version: "10" }),
+      ...[ALICE, ...people, ...guests].map((user) => member(user, "join")),
+    ]);
+    const clock = new ManualClock(0);
+    const moved = new Map<UserId, string>([[ALICE, "join"]]);
+    const invited: UserId[] = [];
+    const acting = (user: UserId) => ({
+      ...{ localAliases: async () => [], createRoom: async () => NEXT },
+      invite: async (_room: RoomId, guest: UserId) => {
+        await clock.advance(3_000);
+        invited.push(guest);
+        if (guest === guests[0]) return "refused";
+        moved.set(guest, "invite");
+        return "invited";
+      },
+      join: async () => {
+        await clock.advance(5_000);
+        return moved.set(user, "join") === moved;
+      },
+    });
+    let isOver = false;
+    let record: RoomRecord | undefined;
+    const append = async (entry: JournalEntry) => {
+      record = foldEntry(record, entry);
+    };
+    const session = {
+      ...{ clock, operatorId: "@operator:a.test" },
+      intent: { own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"], closing: [] },
+      operator: {
+        ...{ isPerson: async () => true, deletion: async () => "complete", isBlocked: async () => isOver },
+        roomState: async (room: RoomId) => {
+          if (room === NEXT) return [...moved].map(([user, how]) => member(user, how));
+          return isOver ? undefined : [];
+        },
+        deleteRoom: async () => {
+          isOver = true;
+        },
+      },
+      journals: new Map([["b.test", { room: () => record, append }]]),
+      tokens: { as: async (user: UserId) => acting(user) },
+    } as unknown as RoomsSession;
+    const ends: unknown[] = [];
+    for (let passes = 0; passes < 3; passes++) {
+      const begun = clock.now();
+      ends.push((await replaceRoom({ session, state, concerned: CONCERNED, rooms: [] })).obstacle);
+      assert.ok(clock.now() - begun < 150_000, `pass ${passes} took ${clock.now() - begun} ms`);
+      assert.equal(isOver, passes === 2, "the old room is left only when everybody was moved");
+    }
+    assert.deepEqual(ends, ["being_invited", "being_invited", undefined]);
+    assert.equal(new Set(invited).size, invited.length, "nobody is invited twice");
+    assert.deepEqual([record?.gone?.moved, record?.gone?.invited], [31, 29]);
+  });
+
   it("a new room that could not be completed is named, so that it is closed and proved with the others [PLN-2]", async () => {
     const event = (type: string, state_key: string, content: Record<string, unknown>) => ({
       ...{ type, state_key, sender: ALICE, event_id: `$${type}` as EventId, origin_server_ts: 0, content },
@@ -55,6 +121,7 @@ describe("replaceRoom", () => {
     const entries: JournalEntry[] = [];
     const append = async (entry: JournalEntry) => entries.push(entry);
     const session = {
+      clock: new ManualClock(0),
       intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [] },
       operatorId: "@operator:a.test",
       operator: {
