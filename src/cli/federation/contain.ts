@@ -1,5 +1,6 @@
 // drawbridge federation contain and restore, and the table of planes that acts on a partner print.
 import { resolve } from "node:path";
+import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine, shellWord } from "../../domain/printable.ts";
 import {
   type ActResult,
@@ -9,9 +10,12 @@ import {
   PROCEDURES,
   performAct,
 } from "../../federation/containment/contain-or-restore.ts";
+import { openRunWith } from "../../federation/offboarding/run/run-file.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
+import { acceptedState } from "../../federation/reconcile/accept-head.ts";
+import type { Federation } from "../../federation/reconcile/context.ts";
 import type { Act } from "../../federation/registry/containment-record.ts";
-import { isRemoved } from "../../federation/registry/partner.ts";
+import { findPartner, isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER } from "../lib/command.ts";
@@ -77,6 +81,7 @@ export async function performAndPrint(
 ): Promise<ExitCode> {
   const federation = await openForCommand(config, apply === true ? workflowReporter : undefined);
   const { config: deployment } = federation;
+  if (act === "restore") await refuseInEmergency(federation, name);
   const result = await performAct(federation, act, name);
   const { serverName } = result.partner.partner;
   const write = (lines: readonly string[]) => printText(`${lines.join("\n")}\n`);
@@ -98,11 +103,23 @@ export async function performAndPrint(
   return results === undefined || results.every(isSettled) ? ExitCode.ok : ExitCode.incomplete;
 }
 
+/** A partner that is being removed at once is not let back in meanwhile. @throws DrawbridgeError `guard_refused`, `usage`, `head_refused` */
+async function refuseInEmergency(federation: Federation, name: string): Promise<void> {
+  const { registry } = (await acceptedState(federation)).desired;
+  const { serverName } = findPartner(registry, name).partner;
+  const run = openRunWith(federation.state, serverName);
+  if (run?.kind !== "emergency") return;
+  const what = `an emergency removal between ${serverName} and us is open (run ${run.run}); nothing was changed`;
+  throw new DrawbridgeError("guard_refused", what, {
+    hint: "Go on with it (drawbridge offboarding run), or end it first (drawbridge offboarding abort).",
+  });
+}
+
 /** Prints each plane as it ends; and once more only where a later observation has found something else. */
 async function applySteps(
   act: Act,
   result: ActResult,
-  federation: Parameters<typeof applyPlanes>[0],
+  federation: Federation,
   write: (text: string) => void,
 ): Promise<readonly PlaneResult[]> {
   const order = PROCEDURES[act].steps.map(({ plane }) => planeWords(plane)).join(", ");

@@ -9,11 +9,13 @@ import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { type AbuseReport, signReport } from "../../../src/federation/abuse/report.ts";
+import { changeRun, writeRun } from "../../../src/federation/offboarding/run/run-file.ts";
 import { ContainmentRecord } from "../../../src/federation/registry/containment-record.ts";
 import { openStateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";
 import { commitOnTop, controlRepository, operatorGit, PILOTS } from "../../support/control-repository.ts";
+import { NO_SCOPE } from "../../support/removal.ts";
 import { cliMain, ROOT, run, start, temporaryFolder } from "../../support/temporary.ts";
 
 /** A deployment whose real parts are all down. */
@@ -94,8 +96,23 @@ describe("federation commands", () => {
     assert.equal((await run("sh", ["-c", command], { cwd: "/" })).stdout, "allowed: everybody\n");
   });
 
-  it("restore names first what it cannot repair [CON-1]", async (t) => {
-    const { drawbridge } = await deployment(t);
+  it("restore names first what it cannot repair, and changes nothing while an emergency removal is open [CON-1]", async (t) => {
+    const { drawbridge, directory } = await deployment(t);
+    const state = openStateFolder(join(directory, "state"), systemRandom);
+    const run = writeRun(state, {
+      ...{ version: 1, run: "1".repeat(32), kind: "emergency", trigger: "suspected_compromise" },
+      ...{
+        self: "matrix.harbour.example",
+        remover: "matrix.harbour.example",
+        partner: "chat.dredger.example",
+      },
+      ...{ private_record_file: "/nowhere", opened_at: "2026-01-01T00:00:00.000Z", contained_at: null },
+      ...{ waivers: [], ended: null, baseline: { revision: "0".repeat(40), scope: NO_SCOPE } },
+    });
+    const refused = await drawbridge("federation", "restore", "dredger");
+    assert.equal(refused.code, 4);
+    assert.match(refused.stderr, /an emergency removal .* nothing was changed\nhint: .*offboarding abort/);
+    changeRun(run, { ended: { how: "aborted", reason: "a_slip", at: "2026-01-02T00:00:00.000Z" } });
     const { code, stdout } = await drawbridge("federation", "restore", "dredger");
     assert.equal(code, 0);
     assert.match(stdout, /^What a restore cannot repair:\n/);
