@@ -5,7 +5,8 @@ import * as z from "zod";
 import { systemRandom } from "../src/domain/clock.ts";
 import { sha256Tagged } from "../src/domain/digest.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
-import { PRIVATE, readIfPresent, writeWhole } from "../src/runtime/write-file.ts";
+import { editYaml } from "../src/runtime/edit-yaml.ts";
+import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../src/runtime/write-file.ts";
 
 export function writeJson(file: string, value: unknown): void {
   writeWhole(file, `${JSON.stringify(value, null, 2)}\n`, PRIVATE);
@@ -57,7 +58,20 @@ export interface ConfigurationFile {
   readonly mode: number;
 }
 
-const Manifest = z.record(z.string(), z.string());
+/** The digest of what was written into each file; `changed`: of what an act of the lab has made of it since. */
+const Manifest = z.record(z.string(), z.union([z.string(), z.strictObject({ changed: z.string() })]));
+
+/** Changes a configuration file as an operator would by hand, for good, so that it is not told as edited. */
+export function changeConfiguration(
+  file: string,
+  path: readonly string[],
+  value: unknown,
+  manifestFile: string,
+): void {
+  const text = editYaml(readIfPresent(file) ?? "", [{ path, value }]);
+  writeWhole(file, text, PUBLIC);
+  writeJson(manifestFile, { ...readJson(Manifest, manifestFile), [file]: { changed: sha256Tagged(text) } });
+}
 
 /**
  * Writes configuration, and records its digests.
@@ -65,11 +79,15 @@ const Manifest = z.record(z.string(), z.string());
  */
 export function writeConfiguration(files: readonly ConfigurationFile[], manifestFile: string): string[] {
   const before = readJson(Manifest, manifestFile) ?? {};
-  const after: Record<string, string> = { ...before };
+  const after = { ...before };
   const edited: string[] = [];
   for (const { file, text, mode } of files) {
     const onDisk = readIfPresent(file);
     const wrote = before[file];
+    if (typeof wrote === "object" && onDisk !== undefined) {
+      if (sha256Tagged(onDisk) !== wrote.changed) edited.push(file);
+      continue;
+    }
     if (onDisk !== undefined && onDisk !== text && wrote !== undefined && sha256Tagged(onDisk) !== wrote) {
       edited.push(file);
       after[file] = wrote;

@@ -2,7 +2,6 @@
 // file that names them at the organisation that readmits it.
 // Invariants: every name is new; a secret is made once and handed over through the file system alone; an organisation's
 // pin of its own agent follows the agent's new key.
-import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { stringify } from "yaml";
 import * as z from "zod";
@@ -12,7 +11,7 @@ import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { PRIVATE, PUBLIC, writeWhole } from "../../src/runtime/write-file.ts";
 import { changeRegistry } from "../configuration/control-repository.ts";
 import { agentName } from "../endpoints.ts";
-import { keepSecret } from "../files.ts";
+import { changeConfiguration, keepSecret } from "../files.ts";
 import type { Lab } from "../lab.ts";
 import {
   AGENT,
@@ -65,7 +64,7 @@ export async function rotateCardKey(
     },
   );
   writeWhole(agentKey, `${made}\n`, PRIVATE);
-  setInFile(agentConfig, ["signing", "keyId"], keyId);
+  changeConfiguration(agentConfig, ["signing", "keyId"], keyId, lab.paths.manifest);
   await supervisorClient(lab).execute({ action: "restart", unit: unitName(organisation, "agent") });
   return fresh;
 }
@@ -112,16 +111,9 @@ export async function writeNewIdentities(
   );
   // Probes as the partner use its new client from now on.
   const probe = own.probeFile(partner);
-  setInFile(probe, ["as", "client", "clientId"], client);
-  setInFile(
-    probe,
-    ["as", "client", "clientSecret", "file"],
-    relative(own.federation, own.clientSecret(client)),
-  );
+  const as = { clientId: client, "clientSecret.file": relative(own.federation, own.clientSecret(client)) };
+  for (const [member, value] of Object.entries(as)) {
+    changeConfiguration(probe, ["as", "client", ...member.split(".")], value, lab.paths.manifest);
+  }
   return file;
-}
-
-/** Edits a file as an operator would by hand. */
-function setInFile(file: string, path: readonly string[], value: unknown): void {
-  writeWhole(file, editYaml(readFileSync(file, "utf8"), [{ path, value }]), PUBLIC);
 }

@@ -3,10 +3,12 @@
 import { existsSync } from "node:fs";
 import { parse } from "yaml";
 import { DrawbridgeError } from "../../src/domain/errors.ts";
+import { counterpartyIn, listRuns } from "../../src/federation/offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../../src/federation/plane-order.ts";
 import { readRevision, registryOf } from "../../src/federation/reconcile/desired-state.ts";
-import { isRemoved, Partner } from "../../src/federation/registry/partner.ts";
+import { isRemoved, Partner, type PartnerEntry } from "../../src/federation/registry/partner.ts";
 import { RegistryError } from "../../src/federation/registry/problems.ts";
+import { READMISSIONS, readmissionRecordsIn } from "../../src/federation/registry/readmission-record.ts";
 import { Repository, type Revision } from "../../src/federation/repository/repository.ts";
 import { openStateFolder, type StateFolder } from "../../src/federation/state/folder.ts";
 import { PartnerCache } from "../../src/federation/state/partner-cache.ts";
@@ -55,11 +57,15 @@ export function planesBehind({ planes, revision }: FederationStatus): string[] {
   );
 }
 
-type BranchStatus = Pick<FederationStatus, "revision" | "accepted" | "containment" | "removed" | "planes">;
+type BranchStatus = Pick<
+  FederationStatus,
+  "revision" | "accepted" | "containment" | "removed" | "unfinished" | "planes"
+>;
 
 async function branchStatus(repositoryPath: string, statePath: string): Promise<BranchStatus> {
   const planes = Object.fromEntries(PLANE_NAMES.map((plane) => [plane, null])) as BranchStatus["planes"];
-  const nothing: BranchStatus = { revision: null, accepted: null, containment: [], removed: [], planes };
+  const none = { containment: [], removed: [], unfinished: [] };
+  const nothing: BranchStatus = { revision: null, accepted: null, ...none, planes };
   if (!existsSync(repositoryPath)) return nothing;
   const repository = await Repository.open(repositoryPath, BRANCH);
   const revision = await repository.head();
@@ -80,10 +86,33 @@ async function branchStatus(repositoryPath: string, statePath: string): Promise<
     accepted: accepted ?? null,
     containment: named(({ contained }) => contained),
     removed: named(isRemoved),
+    unfinished: [
+      ...listRuns(state)
+        .filter(({ ended }) => ended === null)
+        .map((run) => ({ what: "removal" as const, serverName: counterpartyIn(run), since: run.opened_at })),
+      ...(await openReadmissions(repository, revision, partners)),
+    ],
     planes: Object.fromEntries(
       PLANE_NAMES.map((plane) => [plane, planeStatus(state, plane)]),
     ) as typeof planes,
   };
+}
+
+/** Re-admissions with the partners' present clients that were not completed, and that no removal has ended since. */
+async function openReadmissions(
+  repository: Repository,
+  revision: Revision,
+  partners: readonly Pick<PartnerEntry, "partner">[],
+) {
+  const records = readmissionRecordsIn((await repository.read(revision, [READMISSIONS])).values());
+  return partners.flatMap(({ partner }) => {
+    const { serverName, azp } = partner;
+    const theirs = records.filter((one) => one.server_name === serverName && one.azp === azp);
+    const opened = theirs.find(({ act }) => act === "opened");
+    const isEnded = theirs.some(({ act }) => act === "completed") || partner.retired.clients.includes(azp);
+    if (opened === undefined || isEnded) return [];
+    return [{ what: "re-admission" as const, serverName, since: opened.timestamp }];
+  });
 }
 
 /** The partners of the first revision whose registry is valid: the reconciler accepts no other. */

@@ -72,6 +72,12 @@ function federationLines(federation: FederationStatus, palette: Palette): string
     ...federation.removed.map(({ partner, serverName }) =>
       palette.red(`  removed  ${partner}, ${serverName}: every plane is declared closed`),
     ),
+    ...federation.unfinished.map(({ what, serverName, since }) => {
+      const task = what === "removal" ? "fed:offboard" : "fed:readmit";
+      return palette.red(
+        `  unfinished  ${what}, ${serverName}, since ${since}: ./task ${task} goes on with it`,
+      );
+    }),
   ];
 }
 

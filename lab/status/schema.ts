@@ -109,6 +109,10 @@ const Federation = z.strictObject({
   containment: z.array(NamedPartner),
   /** Partners of which every plane is declared closed, by the branch. */
   removed: z.array(NamedPartner),
+  /** Removals and re-admissions that were opened and have not ended, ISO 8601. */
+  unfinished: z.array(
+    z.strictObject({ what: z.enum(["removal", "re-admission"]), serverName: z.string(), since: z.string() }),
+  ),
   /** Null for a plane that was never applied. */
   planes: z.record(z.enum(PLANE_NAMES), AppliedPlane.nullable()),
   stateDirectory: z.string(),

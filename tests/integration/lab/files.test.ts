@@ -4,7 +4,13 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import * as z from "zod";
 import { tailOf } from "../../../lab/ask/logs.ts";
-import { keepSecret, readJson, writeConfiguration, writeJson } from "../../../lab/files.ts";
+import {
+  changeConfiguration,
+  keepSecret,
+  readJson,
+  writeConfiguration,
+  writeJson,
+} from "../../../lab/files.ts";
 import { temporaryFolder } from "../../support/temporary.ts";
 
 describe("the files of a lab", () => {
@@ -22,6 +28,12 @@ describe("the files of a lab", () => {
     writeFileSync(file, "two");
     assert.deepEqual(write("five"), []);
     assert.equal(readFileSync(file, "utf8"), "five");
+    writeFileSync(file, "a: {b: 1}\n");
+    changeConfiguration(file, ["a", "b"], 2, manifest);
+    assert.deepEqual(write("six"), [], "what the lab itself has changed is kept, and not reported");
+    assert.equal(readFileSync(file, "utf8"), "a: { b: 2 }\n");
+    appendFileSync(file, "# mine\n");
+    assert.deepEqual(write("seven"), [file]);
   });
 
   it("a secret is made once, and readable by this user alone", async (t) => {
