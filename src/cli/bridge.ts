@@ -54,6 +54,11 @@ export const initCommand = defineCommand({
   ],
   run(_, options) {
     const { serverName, homeserverUrl, listenPort, observePort } = options;
+    if (listenPort === observePort) {
+      throw new DrawbridgeError("usage", `${listenPort} is the port of both, transactions and /readyz`, {
+        hint: "Name another by --listen-port or --observe-port; nothing was written.",
+      });
+    }
     const directory = resolve(options.directory);
     const files = renderStartingFolder(
       {

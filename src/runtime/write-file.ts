@@ -34,6 +34,18 @@ export function flushFolder(folder: string): void {
   }
 }
 
+/** Makes a folder and those above it: Node's own way never ends where the kernel answers "not found", as below /proc. */
+function makeFolder(folder: string, mode?: number): void {
+  if (existsSync(folder)) return;
+  makeFolder(dirname(folder), mode);
+  try {
+    mkdirSync(folder, { mode });
+  } catch (error) {
+    // Another process may have made it meanwhile.
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  }
+}
+
 /** Replaces a file in one durable step; its folder is made if it is not there. */
 export function writeWhole(file: string, text: string | Buffer, mode: number): void {
   writeStaged(file, text, mode, renameSync);
@@ -41,7 +53,7 @@ export function writeWhole(file: string, text: string | Buffer, mode: number): v
 
 function writeStaged(file: string, text: string | Buffer, mode: number, place: typeof renameSync): void {
   const folder = dirname(file);
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const staging = `${file}.${process.pid}.new`;
   try {
     // Left by a process that was killed and had the same ID, as programs in containers have.
@@ -112,7 +124,7 @@ export function replacePrivateFile(path: string, text: string): void {
 /** Writes a file that is not there yet. @throws DrawbridgeError `usage` when it is there, or cannot be written */
 export function createFile(path: string, text: string, mode = PRIVATE): void {
   orRefused(path, () => {
-    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    makeFolder(dirname(path), 0o700);
     // A link, unlike a rename, does not replace what is there.
     writeStaged(path, text, mode, linkSync);
   });

@@ -115,13 +115,18 @@ const Remembered = z.strictObject({
 });
 type Remembered = z.output<typeof Remembered>;
 
+/** Of one agent of one partner: neither name holds a slash. */
+export function memoryFile(serverName: string, agent: string): string {
+  return `agents/pin-${encodeURIComponent(`${serverName}/${agent}`)}.json`;
+}
+
 /** Changes a pin and proves it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function pinAgent(context: Federation, parts: AgentParts, options: PinOptions) {
   const { agent, identity, partner } = options;
   const { state } = context;
   // By its server name, whichever of its names the partner is called by.
   const { serverName } = consumerOf((await changeBase(context)).registry, partner);
-  const memory = `agents/pin-${encodeURIComponent(serverName)}-${agent}.json`;
+  const memory = memoryFile(serverName, agent);
   const kept = state.read(Remembered, memory, () => undefined);
   const known = isSameIdentity(kept?.fresh, identity) ? kept : undefined;
   let now: Remembered = {

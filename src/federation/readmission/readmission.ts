@@ -32,7 +32,7 @@ import {
   readmissionRecordPath,
   readmissionRecordsIn,
 } from "../registry/readmission-record.ts";
-import { KeyIdentifier } from "../registry/retired-identities.ts";
+import { ServerKeyIdentifier } from "../registry/retired-identities.ts";
 import { retiredIn } from "../registry/retired-identities-checks.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
@@ -225,7 +225,7 @@ export const NewIdentities = z.strictObject({
   azp: DeclaredClientId,
   /** Of that client; needed where the partner may invoke agents here. */
   clientSecret: RegistrySecretReference.optional(),
-  serverKeys: z.array(KeyIdentifier).default([]),
+  serverKeys: z.array(ServerKeyIdentifier).default([]),
   /** Its agents that our bridge carries, by their name here. One that is left out stays without a pin. */
   agents: z
     .record(

@@ -10,6 +10,10 @@ export const KeyIdentifier = z
   .string()
   .regex(/^[\x21-\x7e]{1,128}$/, { error: "must be 1 to 128 visible characters" });
 
+export const ServerKeyIdentifier = z
+  .string()
+  .regex(/^ed25519:[\x21-\x7e]{1,120}$/, { error: "must be a server's key ID, such as ed25519:a_1x2y" });
+
 export const RetiredCardKey = z.strictObject({
   keyId: KeyIdentifier,
   /** SHA-256 of the JWK's required members (RFC 7638), in hexadecimal; absent where only the ID was known. */
@@ -22,7 +26,7 @@ export type RetiredOwn = z.output<typeof RetiredOwn>;
 
 export const Retired = RetiredOwn.extend({
   clients: z.array(DeclaredClientId).default([]),
-  serverKeys: z.array(KeyIdentifier).default([]),
+  serverKeys: z.array(ServerKeyIdentifier).default([]),
 });
 export type Retired = z.output<typeof Retired>;
 

@@ -50,6 +50,7 @@ describe("drawbridge bridge init and registration", () => {
       ["--server-name", "not a name"],
       ["--homeserver-url", "ftp://example.org"],
       ["--listen-port", "70000"],
+      ["--listen-port", "29341"],
       ["--database-env", "not-a-variable"],
     ]) {
       const { directory: other, ended: refused } = init(t, ...wrong);

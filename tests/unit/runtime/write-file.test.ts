@@ -22,6 +22,12 @@ describe("writing files", () => {
     assert.deepEqual(readdirSync(join(directory, "deep")), ["secret"], "nothing is left beside it");
   });
 
+  it("a file below a folder in which none can be made is refused at once", () => {
+    assert.throws(() => createFile("/proc/none/deep/secret", "one"), {
+      ...{ code: "usage", message: "cannot write /proc/none/deep/secret: ENOENT" },
+    });
+  });
+
   it("a private file is written although a killed process of the same ID has left a staging copy", (t) => {
     const directory = temporaryFolder(t);
     const file = join(directory, "secret");

@@ -8,7 +8,7 @@ import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { commitIdentity } from "../../../../src/federation/agents/commit-and-prove.ts";
 import type { Guard } from "../../../../src/federation/agents/identity-rules.ts";
 import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
-import { pinAgent } from "../../../../src/federation/agents/pin.ts";
+import { memoryFile, pinAgent } from "../../../../src/federation/agents/pin.ts";
 import { rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
 import { type ChangeBase, proposeEdit } from "../../../../src/federation/change/commit-change.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
@@ -380,6 +380,10 @@ describe("changing an agent's identity", () => {
       [false, true],
       [true, false],
     ]);
+  });
+
+  it("two pins never remember their cards in one file [PRT-1]", () => {
+    assert.notEqual(memoryFile("a.test-b", "c"), memoryFile("a.test", "b-c"));
   });
 
   it("a card that cannot be fetched proves nothing [PRT-1]", async (t) => {

@@ -62,6 +62,14 @@ describe("loadRegistry", () => {
     for (const { hint } of problemsOf(changes)) assert.match(hint, /^[A-Z].+[.;]?/);
   });
 
+  it("a server's key is named by a key ID of Matrix [REG-1]", () => {
+    const named = (id: string) => found(withText(LIGHTHOUSE, '"ed25519:a_Lh7Q"', `"${id}"`));
+    assert.deepEqual(named("ed25519:a_2"), []);
+    for (const id of ["foo", "ed25519:", "ed25519:a b"]) {
+      assert.ok(named(id).includes(`${LIGHTHOUSE}:8 keyIds.server.0 schema`), id);
+    }
+  });
+
   it("a registry without organisation.yaml is refused, and the missing file is named [REG-1]", () => {
     assert.deepEqual(found(new Map([[ORGANISATION, null]])), [`${ORGANISATION}:1  organisation_missing`]);
   });
