@@ -21,7 +21,7 @@ import { CARD_AGENTS, CARD_PUBLICATION } from "../planes/card/render.ts";
 import { GATEWAY_CLIENTS, GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import { assertAdmits } from "../planes/plane.ts";
 import { renderAll } from "../planes/render.ts";
-import { deniedByEnforcement, refuseUnsafeAcl, serverAcl } from "../planes/rooms/acl.ts";
+import { enforcementOf, refuseUnsafeAcl, serverAcl } from "../planes/rooms/acl.ts";
 import { ROOMS_INTENT, RoomsIntent } from "../planes/rooms/render.ts";
 import { TRANSPORT_INCLUDE, TransportInclude } from "../planes/transport/render.ts";
 import { serverOfSender } from "../registry/cross-checks.ts";
@@ -132,12 +132,11 @@ function checkAcl(registry: Registry, read: Read): readonly string[] {
   const closed = closedTo(registry, "rooms");
   const open = registry.partners.map(({ partner }) => partner.serverName).filter((name) => !closed.has(name));
   refuseUnsafeAcl(acl, [registry.organisation.serverName, ...open]);
+  const isDenied = enforcementOf(acl);
   const listed = new Set(intent.closing.map(({ serverName }) => serverName));
   return [
     ...(intent.own === registry.organisation.serverName ? [] : ["its own server is another"]),
-    ...[...closed]
-      .filter((name) => !deniedByEnforcement(acl, name))
-      .map((name) => `it would admit ${name}, which is closed`),
+    ...[...closed].filter((name) => !isDenied(name)).map((name) => `it would admit ${name}, which is closed`),
     ...[...closed].filter((name) => !listed.has(name)).map((name) => `it does not close ${name}`),
     ...[...listed].filter((name) => !closed.has(name)).map((name) => `it closes ${name}, which is open`),
   ].map((what) => `rendered/${ROOMS_INTENT}: ${what}`);

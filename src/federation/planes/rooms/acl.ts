@@ -80,7 +80,7 @@ export function refuseUnsafeAcl(acl: ServerAcl, retained: readonly string[]): vo
 }
 
 /** Compiles an ACL once, for many servers: true means denied. */
-function enforcementOf(acl: FoundAcl): (server: string) => boolean {
+export function enforcementOf(acl: FoundAcl): (server: string) => boolean {
   const allowed = matcherOf(acl.allow);
   const denied = matcherOf(acl.deny);
   const literals = acl.allow_ip_literals !== false;

@@ -5,7 +5,7 @@
 import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import {
   aclNames,
-  deniedByEnforcement,
+  enforcementOf,
   isSameAcl,
   isTooLong,
   reorderedAcl,
@@ -101,7 +101,8 @@ export function planRoom(
     for (const { serverName } of intent.closing) block(serverName, "unreadable_member");
   }
   if (actor === undefined) {
-    const isOpen = (server: string) => (present.get(server)?.length ?? 0) > 0 || !isDenied(room, server);
+    const isDenied = denialsIn(room);
+    const isOpen = (server: string) => (present.get(server)?.length ?? 0) > 0 || !isDenied(server);
     for (const { serverName } of concerned) if (isOpen(serverName)) block(serverName, absence ?? "left");
     return plan;
   }
@@ -155,8 +156,8 @@ export function isClosing(closing: readonly ClosingPartner[], server: string): b
   return closing.some(({ serverName }) => isOneHost(serverName, server));
 }
 
-function isDenied(room: RoomState, server: string): boolean {
-  return room.acl !== undefined && deniedByEnforcement(room.acl.content, server);
+function denialsIn({ acl }: RoomState): (server: string) => boolean {
+  return acl === undefined ? () => false : enforcementOf(acl.content);
 }
 
 /** The local user with the most power, the operator before others with the same; or why there is none. */
@@ -214,7 +215,8 @@ function planAcl(
     return isLate && isAllowed ? reorderedAcl(room.acl.content) : undefined;
   }
   const affected = isOurs(room, intent.own) ? intent.closing : concerned;
-  const stillOpen = affected.map(({ serverName }) => serverName).filter((server) => !isDenied(room, server));
+  const isDenied = denialsIn(room);
+  const stillOpen = affected.map(({ serverName }) => serverName).filter((server) => !isDenied(server));
   const cut = isAllowed ? deniedRetained(room, desired, intent) : [];
   // One that holds nothing but whom the registry admits is sent however long it is.
   const isLong = desired.deny.length > 0 && isTooLong(desired);
@@ -229,11 +231,12 @@ function planAcl(
 export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsIntent): readonly string[] {
   const joined = [...joinedByServer(room).keys()].filter((server) => !isClosing(intent.closing, server));
   const ours = isOurs(room, intent.own) ? intent.retained : [];
+  const isDenied = denialsIn(room);
   return (
     [...new Set([intent.own, ...ours, ...joined])]
-      .filter((server) => deniedByEnforcement(acl, server))
+      .filter(enforcementOf(acl))
       // A server that the present ACL denies already loses nothing, unless it is our own.
-      .filter((server) => server === intent.own || !isDenied(room, server))
+      .filter((server) => server === intent.own || !isDenied(server))
       .sort()
   );
 }
@@ -249,9 +252,8 @@ function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined
     const cut = deniedRetained(room, governed, intent);
     if (cut.length === 0 || cut.includes(intent.own) || intent.closing.length === 0) return governed;
   }
-  const open = intent.closing
-    .map(({ serverName }) => serverName)
-    .filter((server) => found === undefined || !deniedByEnforcement(found, server));
+  const isDenied = denialsIn(room);
+  const open = intent.closing.map(({ serverName }) => serverName).filter((server) => !isDenied(server));
   if (open.length === 0) return undefined;
   const strict = withDenied(found, open, intent.own);
   return deniedRetained(room, strict, intent).length === 0

@@ -9,6 +9,7 @@ import {
 } from "../../../../../src/federation/planes/rooms/acl.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import {
+  deniedRetained,
   type Earlier,
   isOurs,
   planRoom,
@@ -349,6 +350,27 @@ describe("planRoom", () => {
         invite: 50,
       },
     });
+  });
+
+  it("an ACL is read once for all servers that must stay, however many they are [PLN-2]", () => {
+    const retained = Array.from({ length: 50 }, (_, number) => `p${number}.test`);
+    let reads = 0;
+    const counted = (deny: readonly string[]) => ({
+      ...{ allow: ["*"], allow_ip_literals: false },
+      get deny() {
+        reads += 1;
+        return deny;
+      },
+    });
+    const event = (type: string, state_key: string, content: Readonly<Record<string, unknown>>) => ({
+      ...{ type, state_key, sender: `@one:${OWN}`, event_id: "$e", content },
+    });
+    const room = readRoomState("!room" as RoomId, [
+      event("m.room.create", "", { room_version: "12" }),
+      event("m.room.server_acl", "", counted(retained.slice(1))),
+    ]);
+    assert.deepEqual(deniedRetained(room, counted(retained), { ...INTENT, retained }), [retained[0]]);
+    assert.equal(reads, 2);
   });
 
   it("users are banned by their raw IDs, and a membership that names no server is out of reach [PLN-2]", () => {
