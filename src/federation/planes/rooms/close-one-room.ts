@@ -97,8 +97,7 @@ async function perform(
       );
       const partners = [...new Set([...concerned, ...newly])];
       await announce(session, partners, () => ({ act: "acl", room, before }));
-      const event = await acting.putState(room, "m.room.server_acl", "", { ...step.content });
-      await announce(session, partners, () => ({ act: "acl_set", room, event }));
+      await acting.putState(room, "m.room.server_acl", "", { ...step.content });
       return;
     }
     case "read_only": {

@@ -13,9 +13,16 @@ import { membersOf } from "../../../domain/json.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
-import { aclNames, deniedByEnforcement, isSameAcl, type ServerAcl, withoutDenied } from "./acl.ts";
+import {
+  aclNames,
+  deniedByEnforcement,
+  isSameAcl,
+  type ServerAcl,
+  withDenied,
+  withoutDenied,
+} from "./acl.ts";
 import { enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
-import { deniedRetained, isOurs, planRoom } from "./room-plan.ts";
+import { deniedRetained, planRoom } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import {
   inviteLevel,
@@ -235,18 +242,15 @@ function isOurBan(member: Member, ban: BanRecord): boolean {
   return ban.event === undefined ? member.sender === ban.actor : member.eventId === ban.event;
 }
 
-/** The ACL without our denial of the partner; undefined where nothing of ours is left, such as where closing has set it. */
+/** The ACL that was found before ours, or the present one without our denial of the partner; undefined where nothing of ours is left, such as where closing has set it. */
 function restoredAcl({ session, partner, record: { acl }, state }: RecordedRoom): ServerAcl | undefined {
-  const { intent } = session;
   if (acl === undefined || state.acl === undefined) return undefined;
   const found = state.acl.content;
   if (!deniedByEnforcement(found, partner)) return undefined;
   const before = acl.before ?? aclNames(undefined);
-  const isLastOurs = acl.events.includes(state.acl.eventId) && !isOurs(state, intent.own);
-  const isOthersClosed = intent.closing.some(
-    ({ serverName }) => deniedByEnforcement(found, serverName) && !deniedByEnforcement(before, serverName),
-  );
-  const content = isLastOurs && !isOthersClosed ? before : withoutDenied(found, partner, before.deny);
+  // Others may have denied somebody else since, also in an ACL that we have completed.
+  const isOurs = isSameAcl(found, withDenied(before, [partner], session.intent.own));
+  const content = isOurs ? before : withoutDenied(found, partner, before.deny);
   return isSameAcl(found, content) ? undefined : content;
 }
 

@@ -44,7 +44,6 @@ const Entry = z.discriminatedUnion("act", [
   entry("banned", { user: User, event: Event }),
   /** The ACL is about to be set; `before` is null where there was none. */
   entry("acl", { before: ServerAcl.nullable() }),
-  entry("acl_set", { event: Event }),
   entry("read_only", { before: Levels, level: z.number() }),
   /** The room is about to be replaced. `creator` will make the new one; null: nobody is left to move. */
   entry("replace", { creator: User.nullable(), users: Presences.default([]) }),
@@ -81,7 +80,7 @@ export interface RoomRecord {
   readonly room: RoomId;
   readonly invite?: EntryOf<"invite_level">;
   readonly bans: ReadonlyMap<UserId, BanRecord>;
-  readonly acl?: { readonly before: ServerAcl | null; readonly events: readonly EventId[] };
+  readonly acl?: EntryOf<"acl">;
   readonly readOnly?: EntryOf<"read_only">;
   readonly replace?: EntryOf<"replace">;
   readonly replacement?: EntryOf<"replacement">;
@@ -109,11 +108,7 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
       return { ...record, bans: new Map(record.bans).set(entry.user, { ...ban, event: entry.event }) };
     }
     case "acl":
-      return { ...record, acl: record.acl ?? { before: entry.before, events: [] } };
-    case "acl_set": {
-      const acl = record.acl ?? { before: null, events: [] };
-      return { ...record, acl: { ...acl, events: [...acl.events, entry.event] } };
-    }
+      return { ...record, acl: record.acl ?? entry };
     case "read_only":
       return { ...record, readOnly: { ...entry, before: (record.readOnly ?? entry).before } };
     case "replace":

@@ -1,138 +1,22 @@
 import assert from "node:assert/strict";
-import { describe, it, type TestContext } from "node:test";
-import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
-import type { RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
-import type { StateEvent } from "../../../../../src/federation/homeserver/synapse-admin-api.ts";
+import { describe, it } from "node:test";
+import type { RoomId } from "../../../../../src/domain/identifiers.ts";
 import { deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
 import { closeRooms } from "../../../../../src/federation/planes/rooms/close-rooms.ts";
 import { reopenRooms } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
-import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
-import { journalIn } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
-import { ManualClock } from "../../../../support/manual-clock.ts";
-import { temporaryFolder } from "../../../../support/temporary.ts";
-
-const ALICE = "@alice:a.test";
-const BOB = "@bob:b.test";
-const CAROL = "@carol:c.test";
-
-type Content = Readonly<Record<string, unknown>>;
-type State = [type: string, key: string, content: Content, sender?: string];
-
-const joined = (...users: readonly string[]): State[] =>
-  users.map((user) => ["m.room.member", user, { membership: "join" }, user]);
-const madeBy = (user: string, more: Content = {}): State => [
-  ...(["m.room.create", "", { room_version: "12", ...more }, user] as const),
-];
-const acl = (content: Content, sender: string): State => ["m.room.server_acl", "", content, sender];
-
-/** A homeserver in memory, which a.test's operator works with; b.test is contained, c.test retained. */
-class FakeHomeserver {
-  readonly rooms = new Map<RoomId, Map<string, StateEvent>>();
-  readonly made: Content[] = [];
-  readonly invited: string[] = [];
-  readonly #blocked = new Set<RoomId>();
-  #events = 0;
-  /** Called before a change: what it throws is the answer. */
-  onChange: (type: string, key: string, room: RoomId) => void = () => undefined;
-
-  put(room: RoomId, [type, key, content, sender = ALICE]: State): string {
-    const event_id = `$${this.#events++}`;
-    const state = this.rooms.get(room) ?? new Map<string, StateEvent>();
-    this.rooms.set(room, state.set(`${type} ${key}`, { type, state_key: key, content, sender, event_id }));
-    return event_id;
-  }
-
-  room(room: string, ...states: readonly State[]): RoomId {
-    for (const state of states) this.put(room as RoomId, state);
-    return room as RoomId;
-  }
-
-  content(room: RoomId, type: string, key = ""): Content | undefined {
-    return this.rooms.get(room)?.get(`${type} ${key}`)?.content;
-  }
-
-  acting(userId: string) {
-    const member = (room: RoomId, user: string, membership: string) => {
-      this.onChange("m.room.member", user, room);
-      return this.put(room, ["m.room.member", user, { membership }, userId]);
-    };
-    return {
-      userId,
-      putState: async (room: RoomId, type: string, key: string, content: Content) => {
-        this.onChange(type, key, room);
-        return this.put(room, [type, key, content, userId]);
-      },
-      setMembership: async (room: RoomId, user: string, membership: string) => member(room, user, membership),
-      createRoom: async (body: Content) => {
-        this.onChange("m.room.create", "", "!made" as RoomId);
-        this.made.push(body);
-        const initial = body["initial_state"] as { type: string; state_key: string; content: Content }[];
-        return this.room(
-          `!made-${this.made.length}`,
-          madeBy(userId, body["creation_content"] as Content),
-          ...joined(userId),
-          ...initial.map(({ type, state_key, content }): State => [type, state_key, content, userId]),
-        );
-      },
-      invite: async (room: RoomId, user: string) => {
-        this.invited.push(`${user} ${room}`);
-        member(room, user, "invite");
-        return "invited";
-      },
-      join: async (room: RoomId) => {
-        member(room, userId, "join");
-        return true;
-      },
-      localAliases: async () => [],
-      putAlias: async () => true,
-    };
-  }
-
-  session(t: TestContext): RoomsSession {
-    const journal = journalIn(temporaryFolder(t), "b.test" as ServerName);
-    t.after(() => journal.finish());
-    const session = {
-      intent: {
-        ...{ version: 1, own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"] },
-        closing: [
-          ...[{ serverName: "b.test", name: "b", mode: "contained", after: "keep", unclosable: "replace" }],
-        ],
-      },
-      operatorId: "@root:a.test",
-      tokens: { unusable: new Set(), as: async (user: UserId) => this.acting(user) },
-      journals: new Map([["b.test", journal]]),
-      home: { differing: async () => [] },
-      signed: { request: async () => ({ status: 200 }) },
-      clock: new ManualClock(0),
-      note: () => undefined,
-      operator: {
-        operatorOf: async () => "@root:a.test",
-        rooms: async () => [...this.rooms.keys()],
-        destinationRooms: async () => [],
-        memberships: async () => new Map(),
-        isPerson: async () => true,
-        roomState: async (room: RoomId) => {
-          const state = this.rooms.get(room);
-          return state === undefined ? undefined : [...state.values()];
-        },
-        isBlocked: async (room: RoomId) => this.#blocked.has(room),
-        deleteRoom: async (room: RoomId) => {
-          this.#blocked.add(room);
-          for (const { type, state_key } of [...(this.rooms.get(room)?.values() ?? [])]) {
-            if (type !== "m.room.member" || !state_key.endsWith(":a.test")) continue;
-            this.put(room, [type, state_key, { membership: "leave" }, state_key]);
-          }
-          return "deletion";
-        },
-        deletion: async () => "complete",
-      },
-    };
-    return session as unknown as RoomsSession;
-  }
-}
-
-const unavailable = () => new DrawbridgeError("homeserver_unavailable", "the homeserver did not answer");
-const refused = () => new DrawbridgeError("homeserver_refused", "the homeserver refused");
+import {
+  ALICE,
+  acl,
+  BOB,
+  CAROL,
+  type Content,
+  FakeHomeserver,
+  joined,
+  madeBy,
+  refused,
+  type State,
+  unavailable,
+} from "../../../../support/rooms-homeserver.ts";
 
 describe("closeRooms", () => {
   it("a room whose state does not come is named, and keeps no other from being closed [CON-1] [PLN-2]", async (t) => {
