@@ -66,11 +66,11 @@ function renderReport(report: RecordReport): string {
   return `${lines.join("\n")}\n`;
 }
 
-function headline({ outcome, problems: wrong, unmanaged }: RecordReport): string {
+function headline({ outcome, problems: wrong, unmanaged, waived }: RecordReport): string {
   const reasons = counted(new Set(wrong.map(({ reason }) => reason)).size, "reason");
   const parts = counted(unmanaged.length, "condition");
   const headlines: Readonly<Record<typeof outcome, string>> = {
-    verified: "VERIFIED: both organisations signed this removal, and it is complete.",
+    verified: `VERIFIED: both organisations signed this removal, and it is complete${waived === 0 ? "" : `, but for ${counted(waived, "subject")} out of reach that they waived`}.`,
     incomplete: `INCOMPLETE: both signed this removal; not shown: ${parts} about unmanaged parts.`,
     unilateral: "UNILATERAL: what the remover manages is closed; the partner has shown nothing closed.",
     not_verified: `NOT VERIFIED: ${reasons}, at ${counted(wrong.length, "place")}.`,

@@ -8,6 +8,7 @@ import {
   fchmodSync,
   fsyncSync,
   linkSync,
+  lstatSync,
   mkdirSync,
   openSync,
   readdirSync,
@@ -116,9 +117,17 @@ function orRefused(path: string, write: () => void): void {
   }
 }
 
-/** Replaces a file that only this user may read. @throws DrawbridgeError `usage` when it cannot be written */
+/** Replaces a file that only this user may read. @throws DrawbridgeError `usage` when it cannot be written, or is no regular file */
 export function replacePrivateFile(path: string, text: string): void {
-  orRefused(path, () => writeWhole(path, text, PRIVATE));
+  let isOther = false;
+  orRefused(path, () => {
+    isOther = lstatSync(path, { throwIfNoEntry: false })?.isFile() === false;
+    if (!isOther) writeWhole(path, text, PRIVATE);
+  });
+  if (!isOther) return;
+  throw new DrawbridgeError("usage", `${path} is no regular file, and was not replaced`, {
+    hint: "Name a file that is not there yet, or one that may be replaced; not a device, a folder or a link.",
+  });
 }
 
 /** Writes a file that is not there yet. @throws DrawbridgeError `usage` when it is there, or cannot be written */

@@ -61,7 +61,15 @@ the subject must not have been restored since it was sent or first filed. Otherw
       });
     }
     if (sign !== undefined) {
-      printData(await signReport(given.report, sign, systemClock.now(), signerOf(settings)));
+      const signer = signerOf(settings);
+      const reporter = given.report.reporter.server_name;
+      const own = trusted.find(({ keys }) => keys.some(({ keyId }) => keyId === signer.keyId))?.organisation;
+      if (own !== reporter) {
+        throw new DrawbridgeError("usage", `${reporter} is named as the reporter, and this is not its key`, {
+          hint: "Each organisation signs its own reports; name this one under `reporter`, as `offboarding.trustFile` does.",
+        });
+      }
+      printData(await signReport(given.report, sign, systemClock.now(), signer));
       return ExitCode.ok;
     }
     const { report, digest } = given;

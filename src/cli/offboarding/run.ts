@@ -162,7 +162,8 @@ export const waiveCommand = defineCommand({
     ...RUN_OPTIONS,
   ],
   help: `
-Only what a stage that is not signed yet lists as out of reach can be waived; what is open cannot.`,
+Only what a stage that is not signed yet lists as out of reach can be waived, also where it was observed open, which
+the record then says; what is open within reach cannot.`,
   async run([subject], options) {
     const context = await openOffboarding(options);
     const { reason, by, runId } = options;

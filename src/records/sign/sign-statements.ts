@@ -135,7 +135,22 @@ export interface Kept {
 /** The signed envelope of a statement of one's own; `make` is called when nothing is kept yet. What a signer throws leaves it unsigned. */
 export async function signOnce(kept: Kept, make: () => AnyStatement, removal: OwnRemoval, signer: Signer) {
   const draft = readKept(kept) ?? keep(kept, draftOf(make(), removal, signer));
-  return draft.signatures.length > 0 ? draft : keep(kept, await addSignature(draft, signer));
+  return draft.signatures.length > 0
+    ? withOwnSignature(draft, removal)
+    : keep(kept, await addSignature(draft, signer));
+}
+
+/** @throws DrawbridgeError `record_refused` when it is signed with none of this organisation's keys: nobody would take it */
+function withOwnSignature(kept: DsseEnvelope, { self, parties }: OwnRemoval): DsseEnvelope {
+  const own = parties.filter(({ organisation }) => organisation === self).flatMap(({ keys }) => keys);
+  if (own.some(({ keyId }) => kept.signatures.some(({ keyid }) => keyid === keyId))) return kept;
+  throw new DrawbridgeError(
+    "record_refused",
+    "this was signed with a key that the trust file no longer names",
+    {
+      hint: "Name the old key beside the new one in `offboarding.trustFile` on both sides until this removal has ended. If it is known to others, abort the run on both sides and open it again.",
+    },
+  );
 }
 
 /** The other's envelope with this one's signature, made once, if it holds by what is held. @throws RecordRefused; as `signOnce` */
@@ -147,7 +162,7 @@ export async function countersignOnce(
   signer: Signer,
 ) {
   const before = readKept(kept);
-  if (before?.payload === envelope.payload) return before;
+  if (before?.payload === envelope.payload) return withOwnSignature(before, removal);
   if (before !== undefined) {
     throw new RecordRefused("another statement was countersigned in its place", [
       { reason: "statement_conflicts", where: "envelope" },

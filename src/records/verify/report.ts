@@ -65,6 +65,8 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
     }),
     proved: sound.flatMap((stage) => proofsOf(stage, items)),
     unmanaged,
+    /** How many subjects were out of reach, and are waived by name. */
+    waived: completion?.predicate.out_of_reach.length ?? 0,
     attested: [...sound.flatMap(attestedByStage), ...attestedAtTheEnd(completion?.predicate)],
     missing: [
       ...(isRunExpected ? [] : [NO_RUN_EXPECTED]),

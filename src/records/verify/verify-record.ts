@@ -5,6 +5,7 @@ import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
+import { isSettled } from "../conditions/evaluate.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
 import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/stages.ts";
 import { CompletionStatement, RecordFile, StageStatement, type Statement } from "../format/statements.ts";
@@ -84,7 +85,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   return reportOf({ ...about, problems, completion, judged, items: evidence.items, signers });
 }
 
-/** Whether the partner has stated every stage, and shown nothing closed on any plane. */
+/** Whether the partner has stated every stage, and shown nothing closed, though there was something to show. */
 function isDoneByRemoverAlone(judged: readonly JudgedStage[]): boolean {
   const ofPartner = judged.filter(
     ({ predicate: { organisation, partner, stage } }) =>
@@ -92,7 +93,8 @@ function isDoneByRemoverAlone(judged: readonly JudgedStage[]): boolean {
   );
   const isSilent = ({ isWhole, conditions }: JudgedStage) =>
     isWhole && conditions.every(({ verdict }) => verdict !== "met");
-  return ofPartner.length >= PLANE_NAMES.length && ofPartner.every(isSilent);
+  const isOwed = ofPartner.some(({ conditions }) => !conditions.every(isSettled));
+  return isOwed && ofPartner.length >= PLANE_NAMES.length && ofPartner.every(isSilent);
 }
 
 const ABOUT_EVIDENCE: readonly ReasonCode[] = [

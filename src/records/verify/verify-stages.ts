@@ -62,7 +62,8 @@ export function judgeStage(
     const hasRooms = stage === "room" && !STAGES_LEFT_ALONE[kind].includes(stage);
     if ((scope.rooms !== null) !== hasRooms) report("scope_malformed", "rooms");
     // Nobody runs a removal without a homeserver.
-    if (!scope.parts.includes("homeserver")) report("scope_malformed", "parts");
+    const parts = new Set(scope.parts);
+    if (!parts.has("homeserver") || parts.size < scope.parts.length) report("scope_malformed", "parts");
     if (!isDeepStrictEqual(subject, stageSubjects(predicate))) report("subjects_differ");
     if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
     if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");

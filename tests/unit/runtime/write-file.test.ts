@@ -1,6 +1,15 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { chmodSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
@@ -36,6 +45,18 @@ describe("writing files", () => {
     assert.equal(readFileSync(file, "utf8"), "whole");
     assert.equal(modeOf(file), 0o600);
     assert.deepEqual(readdirSync(directory), ["secret"]);
+  });
+
+  it("a private file takes the place of no device, pipe or link", (t) => {
+    const directory = temporaryFolder(t);
+    const [pipe, link] = [join(directory, "pipe"), join(directory, "link")];
+    assert.equal(spawnSync("mkfifo", [pipe]).status, 0);
+    symlinkSync("elsewhere", link);
+    for (const file of [pipe, link]) {
+      assert.throws(() => replacePrivateFile(file, "lost"), { code: "usage", message: /no regular file/ });
+    }
+    assert.ok(statSync(pipe).isFIFO());
+    assert.equal(readlinkSync(link), "elsewhere");
   });
 
   it("the first write in a folder removes staging copies of killed processes, and nothing else", (t) => {

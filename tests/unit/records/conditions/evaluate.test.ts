@@ -74,6 +74,8 @@ describe("evaluate", () => {
           { vantage: item.vantage === "operator" ? "partner" : "operator" },
           { verdict: "unknown" },
           { at: new Date(Date.parse(REAL.at_remover[stage].opened_at) - 1_000).toISOString() },
+          { at: new Date(Date.parse(REAL.at_remover[stage].closed_at) + 1_000).toISOString() },
+          { vantage: "nobody" },
         ];
         for (const change of changes) {
           assert.equal(

@@ -131,6 +131,28 @@ describe("signOnce and countersignOnce", () => {
     }
   });
 
+  it("what was signed with a key that is withdrawn since is refused with a hint, and kept [OFF-2]", async () => {
+    const later = (removal: OwnRemoval, own: Party) => ({
+      ...removal,
+      parties: removal.parties.map((one) => (one.organisation === own.name ? own.trusted : one)),
+    });
+    const withdrawn = { code: "record_refused", hint: /old key beside the new one/ };
+    const stated = killable();
+    const envelope = await signOnce(stated.kept(0, true), maker().make, seenBy(A), A.signer);
+    const [newA, newB] = [party("a.test"), party("b.test")];
+    const byNewKey = later(seenBy(A), newA);
+    await assert.rejects(signOnce(stated.kept(0, true), maker().make, byNewKey, newA.signer), withdrawn);
+    const signed = killable();
+    const held = { envelopes: [envelope], evidence: ITEMS };
+    await countersignOnce(signed.kept(0, true), envelope, seenBy(B), held, B.signer);
+    const countersigner = later(seenBy(B), newB);
+    await assert.rejects(
+      countersignOnce(signed.kept(0, true), envelope, countersigner, held, newB.signer),
+      withdrawn,
+    );
+    assert.deepEqual([stated.written.length, signed.written.length], [2, 1]);
+  });
+
   it("a statement of another organisation is neither signed nor kept [OFF-2]", async () => {
     const { make } = maker();
     const { written, kept } = killable();

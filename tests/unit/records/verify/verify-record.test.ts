@@ -221,6 +221,32 @@ describe("verifyRecord", () => {
     assert.deepEqual(reasons, ["scope_malformed"]);
   });
 
+  it("a partial removal from a partner that manages its homeserver alone is incomplete [ADO-1]", async () => {
+    const left: readonly StageName[] = ["room", "policy_border", "transport"];
+    const isUnmanaged = (organisation: string, stage: StageName) =>
+      organisation === "b.test" && ["a2a_stop", "a2a_discovery"].includes(stage);
+    const { bytes, trust } = await removalOf(A, B, {
+      items: (items, organisation, stage) =>
+        left.includes(stage) || isUnmanaged(organisation, stage) ? items.slice(0, 1) : items,
+      item: (item, organisation, stage) => {
+        if (left.includes(stage)) return { ...item, ...LEFT_ALONE };
+        return isUnmanaged(organisation, stage) ? unmanaged(item) : item;
+      },
+      stage: (predicate) => {
+        const { organisation, stage, scope } = predicate;
+        const ofPartner = organisation === "b.test" ? { parts: ["homeserver"] as const } : {};
+        const isClosed = !left.includes(stage) && !isUnmanaged(organisation, stage);
+        return {
+          ...{ ...predicate, kind: "partial", scope: { ...scope, rooms: null, ...ofPartner } },
+          ...(isClosed ? {} : { revision: null, render: null }),
+        } as StagePredicate;
+      },
+      ...completion(() => ({ kind: "partial" })),
+    });
+    const report = verifyRecord(bytes, trust);
+    assert.deepEqual([report.problems, report.outcome], [[], "incomplete"]);
+  });
+
   it("stage_not_closed: a partial removal whose remover manages none of what it closes [OFF-5]", async () => {
     const isClosed = (stage: StageName) => stage === "a2a_stop" || stage === "a2a_discovery";
     const isLeft = (stage: StageName) => !isClosed(stage) && stage !== "data_duties";
@@ -279,6 +305,22 @@ describe("verifyRecord", () => {
         { item: (item) => (item.probe === "whitelist" ? { ...item, vantage: "witness" } : item) },
       ],
       [
+        ["revision_missing", "condition_unproved", "evidence_shows_nothing"],
+        {
+          stage: only("b.test", "room", () => ({ render: null })),
+          item: (item, organisation, stage) =>
+            organisation === "b.test" && stage === "room" ? { ...item, verdict: "unknown" } : item,
+        },
+      ],
+      [
+        ["scope_malformed", "scope_differs"],
+        {
+          stage: only("b.test", "data_duties", ({ scope }) => ({
+            scope: { ...scope, parts: ["homeserver", "bridge", "bridge"] },
+          })),
+        },
+      ],
+      [
         ["times_out_of_order", "evidence_out_of_time", "condition_unproved"],
         { stage: only("a.test", "room", ({ closed_at }) => ({ opened_at: minute(36), closed_at })) },
       ],
@@ -323,8 +365,8 @@ describe("verifyRecord", () => {
         stage: only("a.test", "room", () => ({ out_of_reach })),
         completion: (predicate) => ({ ...predicate, out_of_reach }),
       });
-      const { outcome, proved, missing } = verifyRecord(bytes, trust);
-      assert.equal(outcome, "verified");
+      const { outcome, proved, missing, waived: counted } = verifyRecord(bytes, trust);
+      assert.deepEqual([outcome, counted], ["verified", waived.length]);
       return {
         proved: proved.filter((one) => isRoomOfA(one.organisation, one.stage)),
         notShown: missing.flatMap(({ where, what }) =>
