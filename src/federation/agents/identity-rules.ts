@@ -36,7 +36,8 @@ export const GUARDS = {
   removal_open: "End the removal first: drawbridge offboarding status says what is left, abort ends it.",
   removed_since:
     "Open another re-admission, with a gate and identities of its own: drawbridge readmission open.",
-  closed_again: "Find out in git log who closed it. Re-admission goes on from an open plane only.",
+  closed_again:
+    "Find out in git log who closed it. Re-admission goes on from an open plane only; once all are closed, another one may be opened.",
   planes_1_to_3_untouched: "Report this: a change of one agent's identity must not reach these planes.",
 } as const;
 export type Guard = keyof typeof GUARDS;

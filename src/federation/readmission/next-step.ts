@@ -59,7 +59,7 @@ export async function nextStep(
 /** @throws DrawbridgeError `guard_refused` while a removal runs, or after one that was begun since */
 function refuseIfRemoved(state: StateFolder, readmission: Readmission, entry: PartnerEntry): void {
   refuseWhileRemoving(state, entry);
-  if (!isOvertaken(state, readmission, entry)) return;
+  if (!isOvertaken(readmission, entry)) return;
   throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
 }
 

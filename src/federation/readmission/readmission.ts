@@ -13,7 +13,6 @@ import { AgentName, Sha256Digest } from "../../domain/identifier-fields.ts";
 import { type Json, jsonText } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { GitRevision, Identifier, Instant } from "../../records/format/fields.ts";
-import { STAGE_NAMES } from "../../records/format/stages.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
@@ -21,7 +20,7 @@ import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/identity-rules.ts";
 import { changeBase, commitChange, proposeEdit } from "../change/commit-change.ts";
 import { brokenByText } from "../offboarding/private-record/content-rules.ts";
-import { openRunWith, readStage, runsWith } from "../offboarding/run/run-file.ts";
+import { openRunWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, isRemoved, type PartnerEntry, type Registry, retireAll } from "../registry/partner.ts";
@@ -133,13 +132,9 @@ export function refuseWhileRemoving(state: StateFolder, { name, partner }: Partn
   if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
 }
 
-export function isOvertaken(state: StateFolder, { openedAt }: Readmission, { partner }: PartnerEntry) {
-  return (
-    isRemoved(partner) &&
-    runsWith(state, partner.serverName).some(
-      (run) => run.opened_at > openedAt && STAGE_NAMES.some((stage) => readStage(run, stage) !== undefined),
-    )
-  );
+/** Whether a removal has closed every plane since: it retires the client. Times do not say it, because a clock may be set back. */
+export function isOvertaken({ opened }: Readmission, { partner }: PartnerEntry): boolean {
+  return partner.retired.clients.includes(opened.azp);
 }
 
 interface Opening {
@@ -164,9 +159,9 @@ export async function openReadmission(context: Federation, options: Opening) {
     const { registry, head } = await changeBase(context);
     const entry = findPartner(registry, options.partner);
     const last = await lastReadmission(context, head, entry.partner);
-    // A complete one is over once all planes are closed again; so is one that a later removal has ended.
-    const isOver =
-      last === undefined || (last.done && isRemoved(entry.partner)) || isOvertaken(state, last, entry);
+    // One that has proved a plane is over once all planes are closed again; so is one that a later removal has ended.
+    const hasBegun = last !== undefined && currentStep(last) !== READMISSION.steps[0];
+    const isOver = last === undefined || (hasBegun && isRemoved(entry.partner)) || isOvertaken(last, entry);
     if (isOver) return commitOpening(context, options);
     const isApproved = last.opened.approval === options.approval;
     const isPinned = last.opened.new_identities === newIdentitiesDigest(options.identities);

@@ -11,8 +11,10 @@ import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order
 import { nextStep, planReadmission } from "../../../src/federation/readmission/next-step.ts";
 import { NewIdentities, openReadmission } from "../../../src/federation/readmission/readmission.ts";
 import type { WorkflowContext } from "../../../src/federation/readmission/rooms.ts";
+import { retireAll } from "../../../src/federation/registry/partner.ts";
+import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
-import { editYaml } from "../../../src/runtime/edit-yaml.ts";
+import { editYaml, type YamlEdit } from "../../../src/runtime/edit-yaml.ts";
 import { commitRegistry, LIGHTHOUSE, operatorGit } from "../../support/control-repository.ts";
 import {
   APPROVAL,
@@ -25,6 +27,13 @@ import {
   scriptedRooms,
 } from "../../support/readmission.ts";
 import { entryOf, OPEN, PARTNER, records, refusedBy, walkAll } from "./readmission-steps.ts";
+
+/** Closes every plane of the sample partner as an operator does it by hand. */
+async function closeAll(repository: Repository, edits: readonly YamlEdit[] = []): Promise<void> {
+  const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
+  const closed = editYaml(text.replace(/: open$/gm, ": closed"), edits);
+  await commitRegistry(repository, new Map([[LIGHTHOUSE, closed]]));
+}
 
 describe("re-admission workflow", () => {
   it("nextStep opens the five planes in the specification's order, one commit each, each proved before the next [RDM-1]", async (t) => {
@@ -375,23 +384,35 @@ describe("re-admission workflow", () => {
     assert.match(subject, /^Open plane 1 \(transport\)/);
   });
 
-  it("nextStep opens no plane while a removal runs, and after it another re-admission is needed [RDM-1]", async (t) => {
+  it("nextStep opens no plane while a removal runs, and after it another re-admission is needed, also where the clock was set back [RDM-1]", async (t) => {
     const { context, repository, clock } = await readmission(t);
     const now = () => new Date(clock.now()).toISOString();
     await openReadmission(context, OPEN);
-    await clock.sleep(1_000);
+    await clock.advance(-86_400_000);
     const removal = begunRemoval(context.state, now());
     await refusedBy("removal_open", nextStep(context, PARTNER));
+    const retired = { path: ["retired"], value: structuredClone(retireAll(await entryOf(repository))) };
+    await closeAll(repository, [retired]);
     changeRun(removal, { ended: { how: "completed", reason: null, at: now() } });
     await refusedBy("removed_since", nextStep(context, PARTNER));
     assert.equal((await entryOf(repository)).planes.transport, "closed");
     await refusedBy("retired_client", openReadmission(context, { ...OPEN, approval: "CHG-2099" }));
-    await clock.sleep(1_000);
     const again = await openReadmission(context, { ...PARTNER, approval: "CHG-2099", identities: FRESHER });
     assert.deepEqual([again.isNew, again.readmission.opened.approval], [true, "CHG-2099"]);
-    const retired = (await entryOf(repository)).retired.clients;
-    assert.deepEqual(retired, ["lighthouse-bridge", "lighthouse-bridge-2"]);
+    const { clients } = (await entryOf(repository)).retired;
+    assert.deepEqual(clients, ["lighthouse-bridge", "lighthouse-bridge-2"]);
     assert.equal((await nextStep(context, PARTNER)).plane, "transport");
+  });
+
+  it("openReadmission opens another once all planes were closed by hand, and not before [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    await openReadmission(context, OPEN);
+    const another = { ...PARTNER, approval: "CHG-2099", identities: FRESHER };
+    await nextStep(context, PARTNER);
+    await assert.rejects(openReadmission(context, another), /with another approval/);
+    await closeAll(repository);
+    await refusedBy("closed_again", nextStep(context, PARTNER));
+    assert.equal((await openReadmission(context, another)).isNew, true);
   });
 
   it("nextStep opens no plane where a removal has begun while rooms were looked at [RDM-1]", async (t) => {
@@ -451,8 +472,7 @@ describe("re-admission workflow", () => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
     await walkAll(context);
-    const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
-    await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace(/: open$/gm, ": closed")]]));
+    await closeAll(repository);
     await refusedBy("retired_client", openReadmission(context, OPEN));
     const second = NewIdentities.parse({
       version: 1,
@@ -475,8 +495,7 @@ describe("re-admission workflow", () => {
     const { context, repository, clock } = await readmission(t);
     await openReadmission(context, OPEN);
     await walkAll(context);
-    const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
-    await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace(/: open$/gm, ": closed")]]));
+    await closeAll(repository);
     await clock.advance(-86_400_000);
     const identities = NewIdentities.parse({
       version: 1,
