@@ -67,6 +67,8 @@ export interface NewDelegation extends RoomEvent {
   readonly agentTurn: number;
   readonly prompt: string;
   readonly attachment?: Attachment | undefined;
+  /** Both, if they were sealed before it is known whether it is admitted. */
+  readonly sealed?: Buffer | undefined;
   readonly contextId?: string | undefined;
   /** Why it is refused whatever the capacity is. */
   readonly refused?: TerminalReason | undefined;

@@ -143,9 +143,14 @@ async function admitOn(
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
   const derive = (row: KnownRow) => {
     const known = toFacts(row, keys, receivedAt);
-    return { row, known, found: admission.about.rooms.length === 0 ? NOTHING : admission.derive(known) };
+    const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(known);
+    const delegations = found.delegations.map((job) =>
+      job.refused === undefined ? { ...job, sealed: seal(keys, job) } : job,
+    );
+    return { row, known, found: { ...found, delegations } };
   };
-  // Where nothing is written first, the facts are read first: the server inserts the rows while this process derives.
+  // Where nothing is written first, the facts are read first: the server inserts the rows while this process derives and
+  // seals.
   const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
   const [derivedAtOnce, inserted, forgottenBefore] = await Promise.all([
     isReadAtOnce ? readKnown(client, admission.about, receivedAt).then(derive) : undefined,
@@ -221,8 +226,8 @@ async function admitOn(
   return { result };
 }
 
-const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment }: NewDelegation) =>
-  sealPrompt(keys, event, ghost, { text, attachment });
+const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment, sealed }: NewDelegation) =>
+  sealed ?? sealPrompt(keys, event, ghost, { text, attachment });
 
 function writeJobs(
   client: PoolClient,

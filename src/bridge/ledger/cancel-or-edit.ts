@@ -133,7 +133,8 @@ function editedAtOnce(delegations: readonly NewDelegation[], edits: readonly New
       ({ delegation, source, ghost }) =>
         delegation === undefined && source === job.event && ghost === job.ghost,
     );
-    return last === undefined ? job : { ...job, prompt: last.prompt, attachment: last.attachment };
+    if (last === undefined) return job;
+    return { ...job, prompt: last.prompt, attachment: last.attachment, sealed: undefined };
   });
 }
 

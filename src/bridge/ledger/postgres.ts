@@ -67,6 +67,13 @@ function inOneWrite(on: Queryable): void {
   process.nextTick(() => stream.uncork());
 }
 
+/** An array as PostgreSQL reads it: where nothing is escaped, JSON has the same form, in a fraction of the driver's time. */
+function toParameter(value: unknown): unknown {
+  if (!Array.isArray(value) || value.some((one) => typeof one === "object" && one !== null)) return value;
+  const json = JSON.stringify(value);
+  return json.includes("\\") ? value : `{${json.slice(1, -1)}}`;
+}
+
 export type Statement<Row extends object = QueryResultRow> = ReturnType<ReturnType<typeof statement<Row>>>;
 
 /** A prepared statement that yields rows; undefined among its values becomes NULL. */
@@ -75,7 +82,7 @@ export const statement =
   (template: TemplateStringsArray, ...sql: readonly (string | number)[]) => {
     const text = String.raw({ raw: template }, ...sql);
     const rows = async (on: Queryable, values: readonly unknown[]): Promise<Row[]> => {
-      const make = () => on.query<Row & QueryResultRow>({ name, text, values: [...values] });
+      const make = () => on.query<Row & QueryResultRow>({ name, text, values: values.map(toParameter) });
       inOneWrite(on);
       // Inside a transaction the whole of it is rolled back.
       const result = await (on instanceof ServerPool ? again(make) : make());

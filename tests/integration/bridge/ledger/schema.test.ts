@@ -1,8 +1,8 @@
-// The schema of the tables, and its migrations.
+// The schema of the tables and its migrations, and how statements hand over values.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { migrate } from "../../../../src/bridge/ledger/migrate.ts";
-import { createLedgerPool } from "../../../../src/bridge/ledger/postgres.ts";
+import { createLedgerPool, statement } from "../../../../src/bridge/ledger/postgres.ts";
 import * as states from "../../../../src/bridge/ledger/states.ts";
 import { testDatabase } from "../../../support/database.ts";
 
@@ -22,6 +22,25 @@ async function checkedSets(
   }
   return sets;
 }
+
+describe("statement", () => {
+  it("hands over arrays with whatever is in them", async (t) => {
+    const { pool } = await testDatabase(t, { migrated: false });
+    const texts = ["", "NULL", 'a "b"', "c\\d", "{e,f}", "\n\t", "\u{1f600}", "\u2028", null, undefined];
+    const numbers = [0, -1, 2.5, 1e21, Number.MAX_SAFE_INTEGER, null, undefined];
+    const bytes = [Buffer.from([0, 92, 34, 255]), null];
+    const read = statement<{ one: unknown }>("arrays")`
+      SELECT jsonb_build_array($1::text[], $2::float8[], $3::bool[], $4::bytea[]) AS one`;
+    const values = [texts, numbers, [true, false, undefined], bytes];
+    // One of the texts needs the driver's own form; without it they have the form of JSON.
+    for (const some of [texts, texts.filter((text) => text !== "c\\d" && text !== "\n\t")]) {
+      const { one } = await read.one(pool, [some, ...values.slice(1)]);
+      const expected = [some, numbers, [true, false, null], ["\\x005c22ff", null]];
+      assert.deepEqual(one, JSON.parse(JSON.stringify(expected)));
+    }
+    assert.deepEqual((await read.one(pool, [[], [], [], []])).one, [[], [], [], []]);
+  });
+});
 
 describe("schema", () => {
   it("has the closed sets of the code as CHECK constraints", async (t) => {

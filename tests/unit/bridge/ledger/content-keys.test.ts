@@ -21,4 +21,11 @@ describe("ContentKeys", () => {
     assert.throws(() => ContentKeys.parse("c2hvcnQ="), { code: "secret_unavailable" });
     assert.throws(() => ContentKeys.parse("\n"), { code: "secret_unavailable" });
   });
+
+  it("seals each value with a nonce of its own", () => {
+    const keys = ContentKeys.parse(Buffer.alloc(32, 1).toString("base64"));
+    const sealed = Array.from({ length: 300 }, () => keys.seal("the same", "row"));
+    assert.equal(new Set(sealed.map((one) => one.subarray(4, 16).toString("hex"))).size, 300);
+    for (const one of sealed) assert.equal(keys.open(one, "row"), "the same");
+  });
 });
