@@ -141,16 +141,19 @@ async function admitOn(
   const all = admission.events.map(({ event }) => event);
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
-  const derive = (row: KnownRow) => {
+  const derive = async (row: KnownRow) => {
     const known = toFacts(row, keys, receivedAt);
     const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(known);
+    const { answers, cancels, edits = [] } = found;
+    const isChange = answers.length + cancels.length + edits.length > 0;
+    const counting = isChange ? undefined : countOpen(client, row, found, admission.capacity);
     const delegations = found.delegations.map((job) =>
       job.refused === undefined ? { ...job, sealed: seal(keys, job) } : job,
     );
-    return { row, known, found: { ...found, delegations } };
+    return { row, known, found: { ...found, delegations }, open: await counting };
   };
   // Where nothing is written first, the facts are read first: the server inserts the rows while this process derives and
-  // seals.
+  // seals, and counts what is open without waiting for this process to have heard of that.
   const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
   const [derivedAtOnce, inserted, forgottenBefore] = await Promise.all([
     isReadAtOnce ? readKnown(client, admission.about, receivedAt).then(derive) : undefined,
@@ -169,7 +172,8 @@ async function admitOn(
   const later = await firstLaterPlaces(client, order);
   // What retention deleted since the facts were read was inserted again, and is not new.
   const current = derivedAtOnce?.row.forgotten_before === forgottenBefore ? derivedAtOnce : undefined;
-  const { row, known, found } = current ?? derive(await readKnown(client, admission.about, receivedAt));
+  const { row, known, found, open } =
+    current ?? (await derive(await readKnown(client, admission.about, receivedAt)));
   const derived: Derived = {
     delegations: found.delegations.filter(isFresh),
     answers: found.answers.filter(isFresh),
@@ -181,8 +185,9 @@ async function admitOn(
   // Before the rooms are locked, as delegations are everywhere.
   const done = await changeAsked(client, settings, derived, all, receivedAt);
   const asked = { delegations: done.delegations, envelopes: derived.envelopes };
-  const open = await countOpen(client, row, asked, admission.capacity);
-  const placed = place(asked, row, done.indices, open, admission.capacity);
+  // What changes questions locks them before the row of all capacity, and may free a share.
+  const counts = open ?? (await countOpen(client, row, asked, admission.capacity));
+  const placed = place(asked, row, done.indices, counts, admission.capacity);
   const { jobs, envelopes } = placed;
   const denied = jobs.filter((job) => job.denied !== null).length;
   const envelopesDenied = envelopes.filter((envelope) => envelope.denied !== null).length;

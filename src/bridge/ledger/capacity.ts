@@ -23,11 +23,17 @@ const pairShare = (agent: string, server: string) => `pair ${server} ${agent}`;
 export const queueShare = (room: string) => `queue ${room}`;
 
 // Nothing is counted further than it may go, so that the cost does not depend on how much is open; of a pair, the open
-// rows of its agent are read. What was counted to its end becomes the upper bound of all that is open.
+// rows of its agent are read. What was counted to its end becomes the upper bound of all that is open; where one server has
+// that much, all of it is not counted.
 const COUNT_OPEN = statement("count_open")`
-  WITH counted AS MATERIALIZED (
-    SELECT count(*)::int AS open, (SELECT admitted FROM bridge_capacity) AS at_admitted
-    FROM (SELECT FROM bridge_delegations WHERE terminal_at IS NULL LIMIT $1) one
+  WITH servers AS MATERIALIZED (
+    SELECT server, (SELECT count(*)::int FROM (
+      SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, bridge_server_of(sender_mxid)) = server LIMIT $5) one) AS open
+    FROM unnest($4::text[]) server
+  ), counted AS MATERIALIZED (
+    SELECT CASE WHEN (SELECT max(open) FROM servers) >= $1 THEN $1 ELSE (
+      SELECT count(*)::int FROM (SELECT FROM bridge_delegations WHERE terminal_at IS NULL LIMIT $1) one) END AS open,
+      (SELECT admitted FROM bridge_capacity) AS at_admitted
   ), bound AS (
     UPDATE bridge_capacity SET counted_open = open, counted_at_admitted = at_admitted FROM counted WHERE open < $1
   )
@@ -35,9 +41,7 @@ const COUNT_OPEN = statement("count_open")`
   UNION ALL SELECT 'agent ' || agent, (SELECT count(*)::int FROM (
     SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, agent_id) = agent LIMIT $3) one)
   FROM unnest($2::text[]) agent
-  UNION ALL SELECT 'server ' || server, (SELECT count(*)::int FROM (
-    SELECT FROM bridge_delegations WHERE bridge_if_open(terminal_at, bridge_server_of(sender_mxid)) = server LIMIT $5) one)
-  FROM unnest($4::text[]) server
+  UNION ALL SELECT 'server ' || server, open FROM servers
   UNION ALL SELECT 'pair ' || server || ' ' || agent, (SELECT count(*)::int FROM (
     SELECT FROM bridge_delegations
     WHERE bridge_if_open(terminal_at, agent_id) = agent AND bridge_server_of(sender_mxid) = server LIMIT $8) one)
