@@ -180,11 +180,16 @@ async function reopenAcl(reopening: Reopening): Promise<Reopened> {
 
 /** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
 async function reopenMembers(reopening: Reopening): Promise<Reopened> {
-  const { record, state, acting, done } = reopening;
+  const { session, partner, record, state, acting, done } = reopening;
   for (const [user, ban] of record.bans) {
     const member = state.members.get(user);
     if (member === undefined || !isOurBan(member, ban)) continue;
     if (!mayBan(state.power, acting.userId, user)) return { ...done, obstacle: "no_power" };
+    // Whoever made it may ban the user again once it is lifted: that is another ban.
+    if (ban.event === undefined) {
+      const entry = { act: "banned", room: state.roomId, user, event: member.eventId } as const;
+      await journalOf(session, partner).append(entry);
+    }
     await acting.setMembership(state.roomId, user, "leave");
     done.changed = true;
   }

@@ -7,6 +7,7 @@ import { reopenRooms } from "../../../../../src/federation/planes/rooms/reopen-r
 import {
   ALICE,
   acl,
+  admit,
   BOB,
   CAROL,
   type Content,
@@ -267,6 +268,26 @@ describe("closeRooms", () => {
       }
     });
   }
+
+  it("a ban that a moderator makes after ours was lifted stays, although ours was cut off before its event was known [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB, CAROL));
+    const session = homeserver.session(t);
+    const journal = session.journals.get("b.test");
+    assert.ok(journal !== undefined);
+    const { append } = journal;
+    journal.append = (...all) => append(...all.filter(({ act }) => act !== "banned"));
+    await closeRooms(session);
+    journal.append = append;
+    admit(session);
+    session.tokens.as = async (user) =>
+      ({ ...homeserver.acting(user), invite: async () => "limited" }) as never;
+    await reopenRooms(session);
+    assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "leave" });
+    homeserver.room(room, ["m.room.member", BOB, { membership: "ban" }, ALICE]);
+    await reopenRooms(session);
+    assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "ban" });
+  });
 
   it("a room that was made read-only twice, by more power the second time, is writable after a restore [CON-1] [PLN-2]", async (t) => {
     const homeserver = new FakeHomeserver();
