@@ -4,7 +4,7 @@
 import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { ClosingPartner } from "./render.ts";
-import { governedAcl } from "./room-plan.ts";
+import { governedAcl, isClosing } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import {
   byLevel,
@@ -59,6 +59,9 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
   let replacement = known?.replacement?.to;
   const failed = (obstacle: RoomReason): EndedRoom => ({ obstacle, replacement });
   try {
+    const before = known?.replacement;
+    // One that has been replaced in turn, or purged, is nowhere to move to.
+    const isThere = before !== undefined && (await isOneOfOursIn(session, before.to));
     const creator = known?.replace === undefined ? await whoReplaces(ending) : known.replace.creator;
     if (known?.replace === undefined) {
       await announce(session, concerned, (partner) => {
@@ -69,11 +72,11 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
     let counts = { moved: 0, invited: 0 };
     let obstacle: RoomReason | undefined;
     if (creator !== null) {
-      const made = known?.replacement ?? (await makeRoom(ending, creator));
+      const made = isThere ? before : await makeRoom(ending, creator);
       if (made === undefined) return failed("not_replaced");
       replacement = made.to;
-      if (known?.replacement === undefined) await note(made);
-      const asked = known?.invitedAgain ?? new Set();
+      if (!isThere) await note(made);
+      const asked = (isThere ? known?.invitedAgain : undefined) ?? new Set();
       const asking = (user: UserId) => note({ act: "invited_again", room: state.roomId, user });
       const done = await moveEverybody(session, creator, made, { asked, asking });
       if (done === undefined) return failed("not_replaced");
@@ -120,9 +123,15 @@ type Replacement = NonNullable<RoomRecord["replacement"]>;
 async function makeRoom(ending: EndingRoom, creator: UserId): Promise<Replacement | undefined> {
   const { session, state, rooms, existing } = ending;
   const { intent } = session;
-  // Without an ACL it was left when its making was refused half-way.
+  // Without an ACL it was left when its making was refused half-way. One with users of a closing partner is not of our
+  // making: its creator has upgraded the room.
   const earlier = rooms.find(
-    (room) => room.predecessor === state.roomId && room.creator === creator && room.acl !== undefined,
+    ({ predecessor, creator: maker, acl, members }) =>
+      predecessor === state.roomId &&
+      maker === creator &&
+      acl !== undefined &&
+      members.get(creator)?.membership === "join" &&
+      ![...members.keys()].some((user) => isClosing(intent.closing, serverOf(user))),
   );
   const local = [...(joinedByServer(state).get(intent.own) ?? [])];
   const others = [...state.members]
@@ -265,8 +274,11 @@ async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Pr
   const isEnded = (one: string | undefined) => one === "failed" || one === "complete";
   const end = await lookUntil(clock, DELETED, () => operator.deletion(room, deletionId), isEnded);
   if (end === "failed") return false;
+  if (purge) return (await readRoom(session, room)) === undefined;
+  return !(await isOneOfOursIn(session, room)) && (await operator.isBlocked(room));
+}
+
+async function isOneOfOursIn(session: RoomsSession, room: RoomId): Promise<boolean> {
   const state = await readRoom(session, room);
-  if (purge) return state === undefined;
-  const isIn = state !== undefined && joinedByServer(state).has(session.intent.own);
-  return !isIn && (await operator.isBlocked(room));
+  return state !== undefined && joinedByServer(state).has(session.intent.own);
 }

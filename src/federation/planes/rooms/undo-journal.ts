@@ -114,7 +114,7 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
     case "replace":
       return { ...record, replace: record.replace ?? entry, invitedAgain: new Set() };
     case "replacement":
-      return { ...record, replacement: entry };
+      return { ...record, replacement: entry, invitedAgain: new Set() };
     case "gone":
       return { ...record, gone: entry };
     case "invited_again":

@@ -158,6 +158,40 @@ describe("closeRooms", () => {
     assert.equal(homeserver.made.length, 1);
   });
 
+  it("a room of the partner's that one of ours has upgraded is replaced, and so is the upgraded one [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const dave = "@dave:a.test";
+    const levels: State = ["m.room.power_levels", "", { users: { [ALICE]: 100, [BOB]: 100 } }];
+    const upgraded = { room_version: "10", predecessor: { room_id: "!old" } };
+    const found = [
+      homeserver.room("!new", madeBy(ALICE, upgraded), levels, ...joined(ALICE, BOB)),
+      homeserver.room("!old", madeBy(ALICE, { room_version: "10" }), levels, ...joined(ALICE, dave, BOB)),
+    ];
+    const session = homeserver.session(t);
+    assert.deepEqual((await closeRooms(session)).outOfReach, []);
+    assert.deepEqual(
+      homeserver.made.map((made) => made["creation_content"]),
+      found.map((room_id) => ({ predecessor: { room_id } })),
+    );
+    assert.deepEqual(homeserver.content("!made-2" as RoomId, "m.room.member", dave), { membership: "join" });
+    for (const room of found) {
+      assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "leave" });
+    }
+  });
+
+  it("a new room is made in place of one that is gone before everybody was in it [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(BOB), ...joined(ALICE, BOB));
+    const session = homeserver.session(t);
+    const to = "!gone" as RoomId;
+    const made = { act: "replacement", room, to, aliases: [], members: [ALICE], invited: [] } as const;
+    const begun = { act: "replace", room, creator: ALICE, users: [] } as const;
+    await session.journals.get("b.test")?.append(begun as never, made as never);
+    assert.deepEqual((await closeRooms(session)).outOfReach, []);
+    assert.equal(homeserver.made.length, 1);
+    assert.equal(session.journals.get("b.test")?.room(room)?.replacement?.to, "!made-1");
+  });
+
   it("a room that cannot be retired is named, and keeps no other from being retired [CON-1] [PLN-2]", async (t) => {
     const homeserver = new FakeHomeserver();
     const stuck = homeserver.room("!0-stuck", madeBy(ALICE), ...joined(ALICE, BOB));
