@@ -111,7 +111,13 @@ const RoomPage = z.object({
 });
 const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string()) });
 
-const LocalUser = z.object({ appservice_id: z.unknown().optional(), deactivated: z.unknown().optional() });
+const LocalUser = z.object({
+  appservice_id: z.unknown().optional(),
+  deactivated: z.unknown().optional(),
+  locked: z.unknown().optional(),
+  suspended: z.unknown().optional(),
+  shadow_banned: z.unknown().optional(),
+});
 const Deletions = z.object({
   results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
 });
@@ -167,12 +173,21 @@ export class SynapseAdminApi extends HomeserverAccess {
 
   /** Whether a local user is a person's that is in use, and no application service's, such as the bridge's ghosts are. */
   async isPerson(user: UserId): Promise<boolean> {
-    const found = await this.find(LocalUser, "read a user", [...ADMIN, "v2", "users", user]);
+    const found = await this.#localUser(user);
     return found !== undefined && typeof found.appservice_id !== "string" && found.deactivated !== true;
   }
 
-  /** Acts as a local user until `validUntil` (Unix milliseconds), by a token that makes no device; undefined when that is denied. */
+  #localUser(user: UserId) {
+    return this.find(LocalUser, "read a user", [...ADMIN, "v2", "users", user]);
+  }
+
+  /**
+   * Acts as a local user until `validUntil` (Unix milliseconds), by a token that makes no device; undefined when that is
+   * denied, or when the user may do nothing: the homeserver only seems to obey one who is shadow-banned.
+   */
   async actAs(user: UserId, validUntil: number): Promise<ActingUser | undefined> {
+    const { locked, suspended, shadow_banned } = (await this.#localUser(user)) ?? {};
+    if ([locked, suspended, shadow_banned].includes(true)) return undefined;
     const path = [...ADMIN, "v1", "users", user, "login"];
     const body = { valid_until_ms: validUntil };
     const answer = await this.call("POST", "act as a user", path, { body });

@@ -62,7 +62,11 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
     const before = known?.replacement;
     // One that has been replaced in turn, or purged, is nowhere to move to.
     const isThere = before !== undefined && (await isOneOfOursIn(session, before.to));
-    const creator = known?.replace === undefined ? await whoReplaces(ending) : known.replace.creator;
+    let creator = known?.replace?.creator;
+    const isAble = async (user: UserId) => isThere || (await session.tokens.as(user)) !== undefined;
+    if (creator === undefined || (creator !== null && !(await isAble(creator)))) {
+      creator = await whoReplaces(ending);
+    }
     if (known?.replace === undefined) {
       await announce(session, concerned, (partner) => {
         const users = presentOf(state, partner).map((user) => ({ user, before: presenceOf(state, user) }));
@@ -247,14 +251,15 @@ async function moveEverybody(
     }
     return (await (await session.tokens.as(user))?.join(to)) === true;
   });
-  if (people.includes(false)) return undefined;
   if (isLate) return "late";
   const now = await membershipIn(session, to);
+  // Who may not join, such as one who is locked, has the invitation, and keeps nobody in the old room.
+  if (members.some((user, index) => people[index] === false && !now.has(user))) return undefined;
   const counts = {
     moved: people.filter((isMoved) => isMoved === true).length,
     invited: [...now.values()].filter((membership) => membership === "invite").length,
   };
-  return { counts, isOneLeftOut: silent.size > 0 };
+  return { counts, isOneLeftOut: silent.size > 0 || people.includes(false) };
 }
 
 async function membershipIn(session: RoomsSession, room: RoomId): Promise<ReadonlyMap<UserId, string>> {

@@ -9,7 +9,7 @@ export const ROOM_REASONS = {
     "A creator of this room version cannot be removed. Set whenUnclosable to replace, or take our users out.",
   left: "Nobody of ours is in the room. Set whenUnclosable to replace, and it is blocked here.",
   no_actor:
-    "The homeserver lends no token for the users who have the power: join the operator by make_room_admin.",
+    "The users who have the power are locked or suspended, or the homeserver lends no token: join the operator by make_room_admin.",
   would_deny_retained:
     "The ACL would deny a server whose users are in the room: register it as a partner, or take its users out.",
   acl_too_long:
@@ -33,7 +33,7 @@ export const ROOM_REASONS = {
     "Invitations take long, because the homeserver limits them: the next pass goes on with them.",
   not_replaced: "The new room could not be completed: read the homeserver's log, then reconcile again.",
   left_out:
-    "The room is replaced, and another server did not answer the invitations of its users: invite them into the new room.",
+    "The room is replaced, and users of ours could not join, or another server did not answer: see who is missing in the new room.",
   journal_damaged:
     "A line of this partner's journal cannot be read: correct it, or put the file back from a backup; until then nothing is opened again to the partner.",
   not_deleted: "The homeserver did not finish taking the old room away: read its log, then reconcile again.",

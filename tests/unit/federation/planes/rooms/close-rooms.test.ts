@@ -192,6 +192,51 @@ describe("closeRooms", () => {
     assert.equal(session.journals.get("b.test")?.room(room)?.replacement?.to, "!made-1");
   });
 
+  it("one of ours who may do nothing is invited into the new room and named, and keeps nobody in the old one [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const dave = "@dave:a.test";
+    const room = homeserver.room("!room", madeBy(BOB), ...joined(ALICE, dave, BOB));
+    const session = homeserver.session(t);
+    const lent = session.tokens.as;
+    session.tokens.as = async (user) => (user === dave ? undefined : lent(user));
+    const found = async () => (await closeRooms(session)).outOfReach?.map(({ reason }) => reason);
+    assert.deepEqual(await found(), ["left_out"]);
+    assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "leave" });
+    assert.deepEqual(homeserver.content("!made-1" as RoomId, "m.room.member", dave), {
+      membership: "invite",
+    });
+    assert.deepEqual(await found(), []);
+  });
+
+  it("one of ours who is not even invited into the new room keeps the old one [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const dave = "@dave:a.test";
+    const room = homeserver.room("!room", madeBy(BOB), ...joined(ALICE, dave, BOB));
+    const session = homeserver.session(t);
+    session.tokens.as = async (user) => {
+      const nothing = async () => "refused";
+      return { ...homeserver.acting(user), invite: nothing, join: async () => false } as never;
+    };
+    const { outOfReach } = await closeRooms(session);
+    assert.deepEqual(
+      outOfReach?.map(({ reason }) => reason),
+      ["not_replaced"],
+    );
+    assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "join" });
+  });
+
+  it("another of ours makes the new room where who was to make it may do nothing any more [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(BOB), ...joined(ALICE, "@dave:a.test", BOB));
+    const session = homeserver.session(t);
+    const begun = { act: "replace", room, creator: ALICE, users: [] } as const;
+    await session.journals.get("b.test")?.append(begun as never);
+    const lent = session.tokens.as;
+    session.tokens.as = async (user) => (user === ALICE ? undefined : lent(user));
+    await closeRooms(session);
+    assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "leave" });
+  });
+
   it("a room that cannot be retired is named, and keeps no other from being retired [CON-1] [PLN-2]", async (t) => {
     const homeserver = new FakeHomeserver();
     const stuck = homeserver.room("!0-stuck", madeBy(ALICE), ...joined(ALICE, BOB));
