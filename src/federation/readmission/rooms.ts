@@ -11,8 +11,8 @@ import {
   listRooms,
   ROOMS_AT_ONCE,
   type RoomsSession,
-  readRoom,
   recordOf,
+  tryRoom,
   withSession,
 } from "../planes/rooms/session.ts";
 import { journalIn, type RoomRecord } from "../planes/rooms/undo-journal.ts";
@@ -67,7 +67,8 @@ async function roomNow(session: RoomsSession, partner: ServerName, record: RoomR
   const { gone, replace, replacement, bans } = record;
   const room = visibleId(record.room);
   const to = replacement === undefined ? null : visibleId(replacement.to);
-  if (gone !== undefined) {
+  // Data duties may have purged it since: nothing of it is left to be replaced or opened again.
+  if (gone !== undefined || (await tryRoom(session, record.room)) === undefined) {
     const state = to === null ? "gone" : "replaced";
     return { room, state, replacement: to, repairable: "yes" };
   }
@@ -84,9 +85,9 @@ async function replaceAll(session: RoomsSession, partner: ServerName, rooms: rea
     .map((one) => ({ ...one, mode: "contained" as const }));
   const listed = await listRooms(session, []);
   const read = await mapConcurrent([...new Set([...listed, ...rooms])], ROOMS_AT_ONCE, (room) =>
-    readRoom(session, room),
+    tryRoom(session, room),
   );
-  const states = read.filter((state) => state !== undefined);
+  const states = read.filter((state) => state !== undefined && state !== "unread");
   return mapConcurrent(rooms, 2, async (room): Promise<TouchedRoom> => {
     const state = states.find(({ roomId }) => roomId === room);
     if (state !== undefined && recordOf(session, partner, room)?.gone === undefined) {

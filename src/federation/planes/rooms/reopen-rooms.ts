@@ -40,6 +40,7 @@ import {
   ROOMS_AT_ONCE,
   type RoomsSession,
   readRoom,
+  tryRoom,
 } from "./session.ts";
 import type { BanRecord, RoomRecord } from "./undo-journal.ts";
 
@@ -206,10 +207,7 @@ async function withActor(
   record: RoomRecord,
   work: (reopening: Reopening) => Promise<Reopened>,
 ): Promise<Reopened & { readonly state: RoomState | undefined }> {
-  const state = await readRoom(session, record.room).catch(async (error: unknown) => {
-    await failureOfRoom(session, error);
-    return "unread" as const;
-  });
+  const state = await tryRoom(session, record.room);
   if (state === "unread") return { state: undefined, changed: false, obstacle: state };
   if (state === undefined) {
     await journalOf(session, partner).append({ act: "lifted", room: record.room });

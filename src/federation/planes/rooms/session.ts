@@ -40,13 +40,25 @@ export interface RoomsSession {
 
 export const ROOMS_AT_ONCE = 8;
 
+interface HomeserverRooms extends Pick<RoomsSession, "operator"> {
+  readonly intent: Pick<RoomsIntent, "own">;
+}
+
 export async function readRoom(
-  { operator }: RoomsSession,
+  { operator }: HomeserverRooms,
   room: RoomId,
   timeoutMs?: number,
 ): Promise<RoomState | undefined> {
   const events = await operator.roomState(room, timeoutMs);
   return events === undefined ? undefined : readRoomState(room, events);
+}
+
+/** "unread" where this room alone cannot be read. @throws where the homeserver does not answer, and any other error */
+export async function tryRoom(session: HomeserverRooms, room: RoomId) {
+  return readRoom(session, room).catch(async (error: unknown) => {
+    await failureOfRoom(session, error);
+    return "unread" as const;
+  });
 }
 
 export function recordOf({ journals }: RoomsSession, partner: string, room: RoomId) {
@@ -85,7 +97,7 @@ export async function announce(
 
 /** Why a room could not be read or closed while the homeserver answers otherwise. @throws where it does not, and any other error */
 export async function failureOfRoom(
-  { operator, intent }: RoomsSession,
+  { operator, intent }: HomeserverRooms,
   error: unknown,
 ): Promise<DrawbridgeError> {
   if (isRefusal(error)) return error;
