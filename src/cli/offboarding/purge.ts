@@ -134,11 +134,13 @@ function residualText({ statement, unknown }: ResidualReport): string {
   const { rooms, device_keys, tokens_live_until, third_servers } = statement;
   const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
   return textOf([
-    `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + events, 0)} in ${rooms.length} rooms.`,
+    `Events of the partner that are here: ${rooms.reduce((sum, { events }) => sum + (events ?? 0), 0)} in ${rooms.length} rooms.`,
+    ...rooms.flatMap((one) => (one.events === null ? `Of ${one.room}: ${why("rooms")}.` : [])),
     "What its server has of those rooms, ours among it, is not retracted.",
     `Device keys of its users that are cached here: ${device_keys ?? why("device_keys")}.`,
     `Tokens of its client end at: ${tokens_live_until ?? why("tokens_live_until")}.`,
     `Streams still open: ${why("streams")}.`,
+    "third_servers" in unknown ? `Other servers in those rooms: ${why("third_servers")}.` : "",
     ...third_servers.map(({ server, rooms: n }) => `Shares ${n} rooms with us and the partner: ${server}.`),
   ]);
 }

@@ -145,7 +145,8 @@ const Duties = z.strictObject({
 
 /** What remains although everything is closed: counts, never content. */
 const Residual = z.strictObject({
-  rooms: z.array(z.strictObject({ room: Identifier, events: z.int().min(0) })).max(100_000),
+  /** Events of the partner in each; null where it can be neither read nor counted. */
+  rooms: z.array(z.strictObject({ room: Identifier, events: z.int().min(0).nullable() })).max(100_000),
   /** Room keys' devices of the partner that still hold keys; null where it cannot be counted. */
   device_keys: z.int().min(0).nullable(),
   /** The last moment at which a token issued before the stop is accepted. */

@@ -153,7 +153,7 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined) {
   if (completion === undefined) return [];
   const { attestations, static_tests, references, duties, residual, readmission } = completion;
   const { purge, retention, backup_expiry } = duties;
-  const events = residual.rooms.reduce((sum, room) => sum + room.events, 0);
+  const events = residual.rooms.reduce((sum, room) => sum + (room.events ?? 0), 0);
   return [
     ...attestations.map(({ organisation, owner, attested_at }) =>
       said(`${owner} attests completion at ${attested_at}`, organisation),
@@ -169,6 +169,9 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined) {
     said(`backups have expired by ${backup_expiry.by}`),
     ...(purge.state === "waived" ? [said(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),
     said(`${events} events in ${residual.rooms.length} rooms stay with the other organisation's server`),
+    ...residual.rooms.flatMap((one) =>
+      one.events === null ? said(`events not counted in ${one.room}`) : [],
+    ),
     said(`device keys that stay: ${residual.device_keys ?? "not counted"}`),
     ...(residual.tokens_live_until === null ? [] : [said(`tokens live until ${residual.tokens_live_until}`)]),
     ...residual.third_servers.map(({ server, rooms }) => said(`${server} shares ${rooms} rooms with both`)),

@@ -82,6 +82,9 @@ export const PurgeState = z.strictObject({
 });
 export type PurgeState = z.output<typeof PurgeState>;
 
+/** Why a room stays that the record has purged: who is in it is not known, so that nobody could be shown. */
+export const NOT_READ = "room_not_read";
+
 /** @param options `atMs`: of a history, what is younger is not purged; `beforeMs`: as shown before, computed when absent */
 export async function planPurge(
   session: DutiesSession,
@@ -106,14 +109,18 @@ export async function planPurge(
   await mapConcurrent(found, ROOMS_AT_ONCE, async (one) => {
     const room = visibleId(one.room);
     const how = named.get(room);
+    const { state } = one;
     // Deleting a room deletes what was said in it since the plan too, so those events are counted as well.
-    const events = await countEvents(session, one.room, how === "room" ? Number.MAX_SAFE_INTEGER : atMs);
-    if (how === undefined || how === "keep") {
-      const reason = how === "keep" ? "kept_by_contract" : "not_named_in_the_record";
-      staying.push({ subject: room, reason, events: events.partner });
+    const untilMs = how === "room" ? Number.MAX_SAFE_INTEGER : atMs;
+    const isUncounted = state === "unread" && session.tables === undefined;
+    const events = isUncounted ? undefined : await countEvents(session, one.room, untilMs);
+    if (events === undefined || state === "unread" || how === undefined || how === "keep") {
+      const named = how === "keep" ? "kept_by_contract" : NOT_READ;
+      const reason = how === undefined ? "not_named_in_the_record" : named;
+      staying.push({ subject: room, reason, events: events?.partner ?? null });
       return;
     }
-    const joined = joinedByServer(one.state);
+    const joined = joinedByServer(state);
     rooms.push({
       ...{ room, how, events, local_members: joined.get(own)?.length ?? 0 },
       other_servers: [...joined.keys()].filter((server) => server !== own && server !== partner),
@@ -153,11 +160,12 @@ async function planMedia(
   };
 }
 
-/** Files named by messages and profiles in rooms, as far as they are cached. */
+/** Files named by messages and profiles in rooms that can be read, as far as they are cached. */
 async function filesInRooms(session: DutiesSession, rooms: PartnerRooms) {
   const { homeserver, operator, partner } = session;
   const ids = new Set<string>();
-  await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room }) => {
+  await mapConcurrent(rooms, ROOMS_AT_ONCE, async ({ room, state }) => {
+    if (state === "unread") return;
     for (const id of await homeserver.mediaInRoom(room)) ids.add(id);
     for (const { content } of (await operator.roomState(room)) ?? []) {
       for (const uri of [content["avatar_url"], content["url"]]) {

@@ -10,6 +10,7 @@ import { addDutiesEvidence, type Run, readStage, runFile } from "../run/run-file
 import {
   type BegunPurge,
   beyondWhatWasShown,
+  NOT_READ,
   noLongerAsked,
   type PlannedRoom,
   type PurgePlan,
@@ -209,8 +210,8 @@ async function finish(session: DutiesSession, run: Run, purged: Purged): Promise
   const after = (await session.tables?.counts()) ?? null;
   const isDestination = await session.homeserver.isDestination();
   const at = new Date(session.clock.now()).toISOString();
-  const hasPurged = plan.media.purge || plan.rooms.length > 0;
-  const items = hasPurged ? purgeEvidence({ ...purged, after, isDestination, at }) : [];
+  const isAsked = plan.media.purge || plan.rooms.length > 0 || notRead(plan).length > 0;
+  const items = isAsked ? purgeEvidence({ ...purged, after, isDestination, at }) : [];
   const state: PurgeState = { version: 1, plan, begun, done: { at, after, items: [...items] } };
   write(run, state);
   addDutiesEvidence(run, items);
@@ -261,7 +262,7 @@ function purgeEvidence(outcome: PurgeOutcome) {
     const references = [plan.digest, ...counts, `events_after=${events}`];
     items.push(item(how === "room" ? "purge_room" : "purge_history", references, { subject }));
   }
-  const stays = plan.staying.filter(({ events }) => (events ?? 0) > 0);
+  const stays = plan.staying.filter(({ events, reason }) => (events ?? 0) > 0 && reason !== NOT_READ);
   if (stays.length > 0) {
     const isAgreed = stays.every(({ reason }) => reason === KEPT_BY_CONTRACT);
     const events = stays.reduce((sum, one) => sum + (one.events ?? 0), 0);
@@ -286,10 +287,15 @@ function rows(counts: Readonly<Record<string, number>>): string[] {
   return Object.entries(counts).map(([table, n]) => `${table}=${n}`);
 }
 
+function notRead({ staying }: PurgePlan) {
+  return staying.filter(({ reason }) => reason === NOT_READ);
+}
+
 /** What stays against the record's will, however little, because nothing of the homeserver's can delete it. */
 function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[] {
   const history = begun.rooms.filter(({ how, after: n }) => how === "history" && n > 0);
-  const found = history.map(({ room, after: n }) => `${room}=${n}`).slice(0, 200);
+  const unread = notRead(plan).map(({ subject, events }) => `${subject}=${events ?? "unknown"}`);
+  const found = [...unread, ...history.map(({ room, after: n }) => `${room}=${n}`)].slice(0, 200);
   if (after === null) {
     if (plan.media.purge && !plan.media.is_whole) found.push("media_of_encrypted_rooms=unknown");
     return [...found, "device_lists_remote_cache=unknown", ...(isDestination ? ["destinations=1"] : [])];

@@ -22,6 +22,10 @@ export function residualReport(context: DutiesContext, run: Run) {
     const rooms: Residual["rooms"] = [];
     const thirds = new Map<string, number>();
     for (const { room, state } of found) {
+      if (state === "unread") {
+        rooms.push({ room: visibleId(room), events: byRoom?.get(room) ?? null });
+        continue;
+      }
       const events =
         byRoom === undefined ? (await countEvents(session, room, now)).partner : (byRoom.get(room) ?? 0);
       rooms.push({ room: visibleId(room), events });
@@ -41,6 +45,10 @@ export function residualReport(context: DutiesContext, run: Run) {
     const unknown: Readonly<Record<string, string>> = {
       // The gateway counts calls, and forgets whose a stream was once the client is gone.
       streams: "not_told_by_gateway",
+      ...(found.some(({ state }) => state === "unread") && {
+        rooms: "room_not_read",
+        third_servers: "room_not_read",
+      }),
       ...(counts === undefined && { device_keys: "database_not_read" }),
       ...(tokens.reason !== undefined && { tokens_live_until: tokens.reason }),
     };

@@ -15,8 +15,8 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { expectSuccess, type HomeserverAccess, refused } from "../../homeserver/api.ts";
 import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
-import { type RoomState, readRoomState } from "../../planes/rooms/room-state.ts";
-import { ROOMS_AT_ONCE } from "../../planes/rooms/session.ts";
+import type { RoomState } from "../../planes/rooms/room-state.ts";
+import { ROOMS_AT_ONCE, tryRoom } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { type RowCounts, withTables } from "./homeserver-row-counts.ts";
@@ -56,21 +56,23 @@ export async function withDuties<T>(
   }
 }
 
-/** Every room that the partner takes part in or took part in, as far as the homeserver knows; sorted. */
+/**
+ * Every room that the partner takes part in or took part in, as far as the homeserver knows; sorted. One that cannot be
+ * read is the partner's where the partner was sent an event of it, or events of the partner are counted in it.
+ */
 export async function partnerRooms(session: DutiesSession) {
-  const { operator, partner, tables } = session;
+  const { operator, own, partner, tables } = session;
   const sentTo = new Set(await operator.destinationRooms(partner));
   const counted = [...((await tables?.eventsByRoom())?.keys() ?? [])].map((room) => room as RoomId);
   const listed = await operator.rooms();
-  const found: { readonly room: RoomId; readonly state: RoomState }[] = [];
+  const found: { readonly room: RoomId; readonly state: RoomState | "unread" }[] = [];
   await mapConcurrent([...new Set([...listed, ...sentTo, ...counted])], ROOMS_AT_ONCE, async (room) => {
-    const events = await operator.roomState(room);
-    if (events === undefined) return;
-    const state = readRoomState(room, events);
+    const state = await tryRoom({ operator, intent: { own } }, room);
+    if (state === undefined) return;
     const isPartners =
       sentTo.has(room) ||
       counted.includes(room) ||
-      [...state.members.keys()].some((user) => serverOf(user) === partner);
+      (state !== "unread" && [...state.members.keys()].some((user) => serverOf(user) === partner));
     if (isPartners) found.push({ room, state });
   });
   return found.sort((left, right) => (left.room < right.room ? -1 : 1));

@@ -204,6 +204,35 @@ describe("runPurge", () => {
     );
   });
 
+  it("a room that cannot be read is named where it is the partner's, and keeps nothing else from being purged or stated [OFF-2]", async (t) => {
+    const huge = "!huge:harbour.example";
+    const rooms = [ROOM, huge].map((room) => ({ room, how: "room" }));
+    const { homeserver, run, context } = await purging(t, { rooms });
+    homeserver.instead = ({ path }) => {
+      const listed = (...ids: string[]) => ({
+        body: { rooms: ids.map((room_id) => ({ room_id })), total: 2 },
+      });
+      if (path.includes("!huge") && path.endsWith("/state")) return { body: "" };
+      if (path.endsWith("/admin/v1/rooms")) return listed(ROOM, "!huge:third.example");
+      return path.includes("/federation/destinations/") && path.endsWith("/rooms")
+        ? listed(ROOM, huge)
+        : { status: 599 };
+    };
+    const { statement, unknown } = await residualReport(context, run);
+    assert.deepEqual(CompletionPredicate.shape.residual.parse(statement).rooms, [
+      { room: huge, events: null },
+      { room: ROOM, events: 1 },
+    ]);
+    assert.deepEqual([unknown["rooms"], unknown["third_servers"]], ["room_not_read", "room_not_read"]);
+    const { digest, staying } = await dryRun(context, run);
+    assert.deepEqual(staying, [{ subject: huge, reason: "room_not_read", events: null }]);
+    await runPurge(context, run, digest);
+    assert.ok(!homeserver.isRoomThere);
+    const left = readDutiesEvidence(run).find(({ subject }) => subject === "rows_not_purgeable");
+    assert.equal(left?.verdict, "unknown");
+    assert.ok(left.references.includes(`${huge}=unknown`));
+  });
+
   it("the plan of a purge can be read again where such a room stays [OFF-2]", async (t) => {
     const { homeserver, run, context } = await purging(t, { rooms: [] });
     homeserver.room = "!a quay\u00e9:harbour.example";
