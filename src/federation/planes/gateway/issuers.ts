@@ -130,8 +130,10 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
     return status >= 200 && status < 300;
   }
 
+  /** Undefined where they are not given, which is of one client. */
   async function scopesAt(path: string) {
-    return ScopeList.safeParse((await call("GET", path)).body).data ?? [];
+    const answer = await call("GET", path).catch(undefinedFor("issuer_unavailable"));
+    return ScopeList.safeParse(answer?.body).data;
   }
 
   function secretOf({ secret }: IssuedClient): string | undefined {
@@ -163,12 +165,14 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
       ["optional-client-scopes", found.optionalClientScopes],
     ] as const) {
       if (extra.length === 0) continue;
-      for (const { id, name } of await scopesAt(`${at}/${kind}`)) {
+      const scopes = await scopesAt(`${at}/${kind}`);
+      ok = scopes !== undefined && ok;
+      for (const { id, name } of scopes ?? []) {
         if (extra.includes(name)) ok = (await succeeds("DELETE", `${at}/${kind}/${id}`)) && ok;
       }
     }
     if (!found.defaultClientScopes.includes(BASIC_SCOPE)) {
-      const basic = (await scopesAt("client-scopes")).find(({ name }) => name === BASIC_SCOPE);
+      const basic = (await scopesAt("client-scopes"))?.find(({ name }) => name === BASIC_SCOPE);
       ok = basic !== undefined && (await succeeds("PUT", `${at}/default-client-scopes/${basic.id}`)) && ok;
     }
     return ok && (await succeeds("PUT", at, settings));

@@ -68,7 +68,7 @@ export function keycloakAdmin(target: KeycloakTarget, directory: string) {
     return token;
   }
 
-  /** Any answer but 401, 403 and 5xx; `path` is below the realm. */
+  /** Any answer but 401 and, to a GET, 403 and 5xx: a refused change is of one client. `path` is below the realm. */
   return async (method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: unknown) => {
     const resource = `/admin/realms/${encodeURIComponent(realm)}/${path}`;
     for (let attempt = 0; ; attempt += 1) {
@@ -77,13 +77,13 @@ export function keycloakAdmin(target: KeycloakTarget, directory: string) {
         known = undefined;
         continue;
       }
-      if (answer.status === 401 || answer.status === 403) {
+      if (answer.status === 401 || (answer.status === 403 && method === "GET")) {
         throw unavailable(
           `Keycloak denies ${adminClientId} the clients of realm ${realm}`,
           "Give its service account the realm's role manage-clients.",
         );
       }
-      if (answer.status >= 500) throw unavailable(`Keycloak answers ${answer.status}`);
+      if (answer.status >= 500 && method === "GET") throw unavailable(`Keycloak answers ${answer.status}`);
       return answer;
     }
   };
