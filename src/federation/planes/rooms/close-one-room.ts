@@ -11,33 +11,42 @@ import { announce, journalOf, otherRecords, type RoomsSession, readRoom } from "
 
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
 const ROUNDS_MAX = 8;
+/** How long users are banned in one room in one pass, in milliseconds: others may have invited thousands. */
+const BANNING_MAX_MS = 120_000;
 
 export type SettledRoom = NonNullable<Awaited<ReturnType<typeof closeRoom>>>;
 
-/** Brings one room as far as it goes, and reads it after each round of steps; undefined when it is unknown here. */
-export async function closeRoom(session: RoomsSession, room: RoomId) {
+/**
+ * Brings one room as far as it goes, and reads it after each round of steps; undefined when it is unknown here.
+ * @param banUntil milliseconds since the Unix epoch; when the time for bans is over the ACL is set all the same
+ */
+export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: number) {
+  const { clock } = session;
+  const until = Math.min(banUntil, clock.now() + BANNING_MAX_MS);
   let changed = false;
   let aclChanged = false;
   const refused = new Set<string>();
   for (let round = 0; ; round++) {
     const state = await readRoom(session, room);
     if (state === undefined) return undefined;
-    const plan = planRoom(session, state, { refused, isOverrun: round > 1 });
+    const isLate = clock.now() >= until;
+    const plan = planRoom(session, state, { refused, isOverrun: isLate || round > 1 });
+    const steps = plan.steps.filter(({ kind }) => kind !== "ban" || !isLate);
     const settled = (obstacles: readonly Obstacle[]) => {
       return { room, state, plan, obstacles, changed, aclChanged };
     };
     const { actor } = plan;
     if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
-    if (round === ROUNDS_MAX) {
+    if (round === ROUNDS_MAX || steps.length === 0) {
       const obstacles = [...plan.obstacles];
-      blockAll(plan.concerned, session, "unsettled", (partner, reason) =>
-        obstacles.push({ partner, reason }),
-      );
+      const why = isLate ? "being_banned" : "unsettled";
+      blockAll(plan.concerned, session, why, (partner, reason) => obstacles.push({ partner, reason }));
       return settled(obstacles);
     }
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue; // The next plan chooses another user, or finds none.
-    for (const step of plan.steps) {
+    for (const step of steps) {
+      if (step.kind === "ban" && clock.now() >= until) break;
       if (step.kind === "set_acl") aclChanged = true;
       try {
         await perform(session, state, plan, acting, step);

@@ -16,6 +16,8 @@ import { failureOfRoom, listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, r
 
 /** How many times rooms that appear while the pass is under way are included. */
 const WAVES_MAX = 4;
+/** How long users are banned in one pass, in milliseconds: the border waits for it, and the ACLs deny them already. */
+const BANNING_MAX_MS = 600_000;
 /** Rooms replaced or retired at once: each costs a homeserver a new room and many invitations. */
 const ENDED_AT_ONCE = 4;
 const NOTE_EVERY = 25;
@@ -60,6 +62,7 @@ function closingPass(session: RoomsSession) {
   /** Rooms of which nothing is known: another server can keep the state of one to itself, or make it too long to be read. */
   const unread = new Set<RoomId>();
   const begun = new Set<RoomId>();
+  const banUntil = session.clock.now() + BANNING_MAX_MS;
   let changed = false;
 
   const states = (): readonly RoomState[] => [...settled.values()].map(({ state }) => state);
@@ -102,7 +105,7 @@ function closingPass(session: RoomsSession) {
     const closed: SettledRoom[] = [];
     let done = 0;
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
-      const one = await closeUnlessGone(session, room).catch(async (error: unknown) => {
+      const one = await closeUnlessGone(session, room, banUntil).catch(async (error: unknown) => {
         await failureOfRoom(session, error);
         unread.add(room);
       });
@@ -143,14 +146,18 @@ function closingPass(session: RoomsSession) {
   return { settled, homeGaps, unread, hasChanged, states, closeAll, closeWave, proveAtRetained };
 }
 
-async function closeUnlessGone(session: RoomsSession, room: RoomId): Promise<SettledRoom | undefined> {
+async function closeUnlessGone(
+  session: RoomsSession,
+  room: RoomId,
+  banUntil: number,
+): Promise<SettledRoom | undefined> {
   const { closing } = session.intent;
   if (closing.some(({ serverName }) => recordOf(session, serverName, room)?.gone !== undefined)) {
     const state = await readRoom(session, room);
     // A user of ours may have come back to a room that was left for good.
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return undefined;
   }
-  return closeRoom(session, room);
+  return closeRoom(session, room, banUntil);
 }
 
 async function endRooms(session: RoomsSession, pass: ClosingPass) {

@@ -22,6 +22,8 @@ export const ROOM_REASONS = {
     "Nobody of ours may change the levels of this room: have somebody who may raise `events_default`.",
   refused: "The homeserver refused a step in this room: read its log at this time, then reconcile again.",
   unsettled: "The partner's users keep coming back: look at who invites them, then reconcile again.",
+  being_banned:
+    "Very many users of the partner are in the room or invited; its server is denied, and the next pass goes on with them.",
   stale_at_home: "The homeserver still enforces an older ACL in this room: restart it.",
   unproven_at_home:
     "Nothing says what the homeserver enforces: load the border module, and check border.statusToken.",

@@ -4,6 +4,7 @@ import type { RoomId } from "../../../../../src/domain/identifiers.ts";
 import { deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
 import { closeRooms } from "../../../../../src/federation/planes/rooms/close-rooms.ts";
 import { reopenRooms } from "../../../../../src/federation/planes/rooms/reopen-rooms.ts";
+import type { ManualClock } from "../../../../support/manual-clock.ts";
 import {
   ALICE,
   acl,
@@ -86,6 +87,34 @@ describe("closeRooms", () => {
       return state_key.endsWith(":b.test");
     });
     assert.ok(members.length > 1 && members.every(({ content }) => content["membership"] === "ban"));
+  });
+
+  it("thousands who are invited into a room do not hold up the pass, and the next one goes on with them [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const many = Array.from({ length: 60 }, (_, number) => `@user-${number}:b.test`);
+    const room = homeserver.room(
+      ...(["!room", madeBy(ALICE), ...joined(ALICE, CAROL)] as const),
+      ...many.map((user): State => ["m.room.member", user, { membership: "invite" }, CAROL]),
+    );
+    const session = homeserver.session(t);
+    const clock = session.clock as ManualClock;
+    const setMembership = async (...[to, user, membership]: [RoomId, string, string]) => {
+      await clock.advance(5_000);
+      return homeserver.acting(ALICE).setMembership(to, user, membership);
+    };
+    session.tokens.as = async (user) => ({ ...homeserver.acting(user), setMembership }) as never;
+    const begun = clock.now();
+    const { outOfReach } = await closeRooms(session);
+    assert.ok(clock.now() - begun <= 250_000, `the border would wait ${clock.now() - begun} ms`);
+    assert.deepEqual(
+      outOfReach?.map(({ reason }) => reason),
+      ["being_banned"],
+    );
+    assert.ok(deniedByEnforcement(homeserver.content(room, "m.room.server_acl") ?? {}, "b.test"));
+    assert.deepEqual((await closeRooms(session)).outOfReach, []);
+    for (const user of many) {
+      assert.deepEqual(homeserver.content(room, "m.room.member", user), { membership: "ban" });
+    }
   });
 
   it("nobody comes into a room of ours because a partner's room names it as the one that it replaces [CON-1] [PLN-2]", async (t) => {
