@@ -145,6 +145,7 @@ describe("drawbridge verify", () => {
       "parts",
       "proved",
       "unmanaged",
+      "waived",
       "attested",
       "missing",
       "problems",
