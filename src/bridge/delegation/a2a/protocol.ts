@@ -91,6 +91,7 @@ export interface StatusView {
 export interface TaskView extends StatusView {
   readonly kind: "task";
   readonly artifacts: readonly ArtifactView[];
+  /** Of what the agent was sent, as far as the task's history shows it: an agent may keep its own messages only. */
   readonly messageIds: readonly string[];
   /** Milliseconds since the Unix epoch, by the agent's clock; undefined when it names none. */
   readonly updatedAt: number | undefined;
@@ -202,7 +203,7 @@ export function taskView(task: Task): TaskView {
       artifactId: textIn(artifactId),
       parts: partsOf(parts),
     })),
-    messageIds: task.history.map((message) => message.messageId),
+    messageIds: task.history.filter(({ role }) => role !== Role.ROLE_AGENT).map(({ messageId }) => messageId),
     updatedAt: Number.isNaN(updatedAt) ? undefined : updatedAt,
   };
 }

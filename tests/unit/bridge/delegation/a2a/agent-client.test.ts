@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { type Task, TaskState } from "@a2a-js/sdk";
+import { Role, type Task, TaskState } from "@a2a-js/sdk";
 import fc from "fast-check";
 import { AgentClient } from "../../../../../src/bridge/delegation/a2a/agent-client.ts";
 import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
@@ -193,6 +193,14 @@ describe("agent client with hostile answers", () => {
       else assert.throws(() => taskView(taskOf({ id })), { name: "A2aFailure", kind: "protocol" });
     });
   }
+
+  it("the agent's own messages in a task's history tell nothing of what it was sent [AGT-4]", () => {
+    const message = (messageId: string, role: Role) => ({ messageId, role, parts: [] });
+    const history = [message("asked", Role.ROLE_AGENT), message("answer", Role.ROLE_USER)];
+    const shown = (kept: object[]) =>
+      taskView({ id: "t", artifacts: [], history: kept } as unknown as Task).messageIds;
+    assert.deepEqual([shown(history), shown(history.slice(0, 1))], [["answer"], []]);
+  });
 
   it("a task of a 0.3 agent that has no ID fails the call [AGT-4]", async () => {
     const body = JSON.stringify({
