@@ -79,7 +79,7 @@ export function createServices(context: BridgeContext) {
   });
   const sending = {
     ...{ homeserver, ghosts, clock },
-    encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly(ledger.memberships),
+    encryptEvent: encryption?.encryptEvent ?? plainRoomsOnly({ homeserver, ledger: ledger.memberships }),
   };
   const audit = createAuditExporter({
     outbox: ledger.audit,

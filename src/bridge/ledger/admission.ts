@@ -168,7 +168,7 @@ async function admitOn(
   await recordPosted(client, posted);
   // Cancellation is first, because it locks delegations, and the later statements lock rooms.
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
-  await applyRoomState(client, roomState, receivedAt, !settings.servesEncryptedRooms);
+  await applyRoomState(client, roomState, receivedAt);
   const later = await firstLaterPlaces(client, order);
   // What retention deleted since the facts were read was inserted again, and is not new.
   const current = derivedAtOnce?.row.forgotten_before === forgottenBefore ? derivedAtOnce : undefined;

@@ -1,7 +1,8 @@
 // Which ghosts are in which rooms, and the task that each has there: answer an invitation, read the room, or leave.
 // Invariants: the result of a task is recorded only under the fence it was claimed with, which a newer membership event
 // raises; of the invitations of one server no more are claimed than its share; events may arrive in another order than they
-// happened, so that a ghost's leave, or a change in a room of few people, leads to a task, never to an action.
+// happened, and the homeserver passes on some that are not part of their room, so that what is told of a ghost that is in a
+// room, or of its encryption, and a change in a room of few people, leads to a task: only what is read of the room counts.
 import type { Pool } from "pg";
 import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
 import type { LedgerSettings, RoomStateEvent } from "./admission-types.ts";
@@ -46,14 +47,15 @@ const mine = (membership: ClaimedMembership) =>
   [membership.roomId, membership.ghost, membership.fence] as const;
 
 const JOINED = statement("membership_joined")`
-  UPDATE bridge_ghost_rooms SET membership = 'join', inactive_since = NULL, task = 'settle', due_at = $4, attempts = 0
+  UPDATE bridge_ghost_rooms SET
+    membership = 'join', inactive_since = NULL, invited_at = NULL, task = 'settle', due_at = $4, attempts = 0
   ${MINE}`;
 
 // $4: encrypted; $5: members without ghosts, which are looked up in a hash: of a large room each of the recorded ones is.
 const ROOM_READ = statement("room_facts")`
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
-      membership = 'join', inactive_since = NULL,
+      membership = 'join', inactive_since = NULL, invited_at = NULL,
       task = CASE WHEN cardinality($5::text[]) = 0 THEN 'leave' END,
       due_at = CASE WHEN cardinality($5::text[]) = 0 THEN $6::timestamptz END, attempts = 0
     ${MINE} RETURNING room_id, ghost_mxid
@@ -71,8 +73,15 @@ const ROOM_READ = statement("room_facts")`
   SELECT $7, 'encrypted_room_refused', s.room_id, s.ghost_mxid, $8, $6, $6 FROM settled s WHERE $4 AND $9
   ON CONFLICT DO NOTHING`;
 
+/** The ghost was taken for a member when it was invited again, and is none. */
+const INVITED_AGAIN = "task = 'settle' AND invited_at IS NOT NULL";
+
 const LEFT = statement("membership_left")`
-  UPDATE bridge_ghost_rooms SET membership = 'leave', inactive_since = $4, task = NULL, due_at = NULL, attempts = 0
+  UPDATE bridge_ghost_rooms SET
+    membership = CASE WHEN ${INVITED_AGAIN} THEN 'invite' ELSE 'leave' END,
+    inactive_since = CASE WHEN ${INVITED_AGAIN} THEN NULL ELSE $4::timestamptz END,
+    task = CASE WHEN ${INVITED_AGAIN} THEN 'answer_invite' END,
+    due_at = CASE WHEN ${INVITED_AGAIN} THEN $4::timestamptz END, attempts = 0
   ${MINE}`;
 
 const DEFERRED = statement("membership_deferred")`
@@ -154,8 +163,9 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
   };
 }
 
-// A leave of a ghost that was joined makes it read the room's state, because the leave may be out of date. A leave that is
-// older than the invitation is ignored. So is an invitation of a ghost that has no agent and never had one ($8 false, no
+// An invitation or a leave of a ghost that is joined makes it read the room's state, and changes nothing else: a leave may be
+// out of date, and any server may invite to any room (Synapse passes such an invitation on). Whether it was invited again is
+// kept for when it is found to be out. A leave that is older than the invitation is ignored. So is an invitation of a ghost that has no agent and never had one ($8 false, no
 // row in bridge_ghosts), because anybody can invite any number of names, and a leave from a room without a record.
 const GHOST_EVENT = statement("ghost_membership")`
   INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at, inactive_since)
@@ -169,21 +179,18 @@ const GHOST_EVENT = statement("ghost_membership")`
     WHEN 'leave' THEN EXISTS (SELECT FROM bridge_ghost_rooms WHERE room_id = $1 AND ghost_mxid = $2)
     ELSE true END
   ON CONFLICT (room_id, ghost_mxid) DO UPDATE SET
-    membership = excluded.membership,
-    inactive_since = excluded.inactive_since,
+    membership = CASE g.membership WHEN 'join' THEN 'join' ELSE excluded.membership END,
+    inactive_since = CASE WHEN g.membership <> 'join' THEN excluded.inactive_since END,
     inviter = COALESCE(excluded.inviter, g.inviter),
-    direct = CASE WHEN $3 = 'invite' THEN excluded.direct ELSE g.direct END,
+    direct = CASE WHEN g.membership <> 'join' AND $3 = 'invite' THEN excluded.direct ELSE g.direct END,
     task = CASE
-      WHEN g.membership = 'join' AND $3 = 'join' THEN g.task
-      WHEN $3 = 'leave' AND (g.membership = 'join' OR g.task = 'settle') THEN 'settle' ELSE excluded.task END,
+      WHEN g.membership <> 'join' THEN excluded.task WHEN $3 = 'join' THEN g.task ELSE 'settle' END,
     due_at = CASE
-      WHEN g.membership = 'join' AND $3 = 'join' THEN g.due_at
-      WHEN $3 = 'leave' AND (g.membership = 'join' OR g.task = 'settle') THEN $6::timestamptz
-      ELSE excluded.due_at END,
+      WHEN g.membership <> 'join' THEN excluded.due_at WHEN $3 = 'join' THEN g.due_at ELSE $6::timestamptz END,
     fence = g.fence + CASE WHEN g.membership = 'join' AND $3 = 'join' THEN 0 ELSE 1 END,
     invited_at = CASE
-      WHEN $3 <> 'invite' THEN g.invited_at
-      WHEN g.membership = 'invite' THEN GREATEST(g.invited_at, excluded.invited_at)
+      WHEN $3 = 'invite' AND g.membership <> 'leave' THEN GREATEST(g.invited_at, excluded.invited_at)
+      WHEN g.membership = 'join' AND ($3 = 'join' OR $7::bigint < g.invited_at) THEN g.invited_at
       ELSE excluded.invited_at END,
     attempts = 0
   WHERE ($3 = 'leave' AND g.membership = 'invite' AND $7::bigint < g.invited_at) IS NOT TRUE`;
@@ -209,21 +216,15 @@ const MEMBER_LEFT = statement("member_left")`${memberChanged(
 )}`;
 
 const ENCRYPTED = statement("room_encrypted")`
-  WITH room AS (
-    INSERT INTO bridge_rooms AS r (room_id, encrypted) VALUES ($1, true)
-    ON CONFLICT (room_id) DO UPDATE SET encrypted = true
-  )
-  INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, created_at, due_at)
-  SELECT $2, 'encrypted_room_refused', $1, min(g.ghost_mxid), $3, $4, $4
-  FROM bridge_ghost_rooms g WHERE g.room_id = $1 AND g.membership = 'join' AND $5 HAVING count(*) > 0
-  ON CONFLICT DO NOTHING`;
+  UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $2, fence = fence + 1, attempts = 0
+  WHERE room_id = $1 AND membership = 'join'
+    AND NOT EXISTS (SELECT FROM bridge_rooms r WHERE r.room_id = $1 AND r.encrypted)`;
 
 /** Applies room state in the order of arrival. Runs inside the transaction of an admission. */
 export async function applyRoomState(
   on: Queryable,
   events: readonly RoomStateEvent[],
   now: number,
-  refuseEncryptedRooms: boolean,
 ): Promise<void> {
   const time = toTime(now);
   for (const event of events) {
@@ -238,12 +239,9 @@ export async function applyRoomState(
         if (event.joined) await MEMBER_JOINED.run(on, [event.room, event.user, time]);
         else await MEMBER_LEFT.run(on, [event.room, event.user, time]);
         break;
-      case "encryption": {
-        const marker = encryptedRoomMarker(event.room);
-        const values = [event.room, marker, noticeTransactionId(marker), time, refuseEncryptedRooms];
-        await ENCRYPTED.run(on, values);
+      case "encryption":
+        await ENCRYPTED.run(on, [event.room, time]);
         break;
-      }
     }
   }
 }

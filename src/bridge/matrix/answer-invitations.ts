@@ -127,13 +127,22 @@ async function doTask(
     note("settled", { encrypted: facts.encrypted, members: facts.members.length });
   };
 
+  /** The homeserver passes on invitations of ghosts that are in the room, which refusing would be leaving it. */
+  const refuse = async () => {
+    const members = await acting((actor) => homeserver.joinedMembers(actor, roomId, parseMember));
+    if (members.kind === "retry" && members.cause !== "ghost_refused") return defer(members);
+    if (members.kind !== "ok" || !members.value.includes(ghost)) return leave();
+    await memberships.recordJoined(membership, clock.now());
+    note("found to be a member");
+  };
+
   const answerInvite = async () => {
     const target = (await agents.current()).byGhost.get(ghost);
     if (target === undefined && attempts < NO_AGENT_ATTEMPTS_MAX)
       return deferBy(backoffMs(BACKOFF, attempts), "no agent has the ghost");
     if (target === undefined || inviter === undefined || !isSenderAllowed(target.entry, inviter)) {
       note("invitation refused by policy");
-      return leave();
+      return refuse();
     }
     const joined = await acting((actor) => homeserver.join(actor, roomId, [serverOf(inviter)]));
     if (joined.kind === "ok") {
@@ -143,7 +152,7 @@ async function doTask(
     // Neither is an answer about the room.
     if (joined.kind === "retry" && ["ghost_refused", "stopped"].includes(joined.cause)) return defer(joined);
     const attemptsMax = joined.kind === "retry" ? JOIN_ATTEMPTS_MAX : refusalsMax(joined);
-    return attempts >= attemptsMax ? leave() : defer(joined);
+    return attempts >= attemptsMax ? refuse() : defer(joined);
   };
 
   return { answer_invite: answerInvite, settle, leave }[task]();

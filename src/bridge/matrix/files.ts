@@ -12,7 +12,8 @@ import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
 import { plainLine } from "./markdown.ts";
-import { mapValue, type Outcome, ok } from "./request-result.ts";
+import { mapValue, type Outcome } from "./request-result.ts";
+import { isRoomEncrypted } from "./send-once.ts";
 
 export interface AnswerFile {
   readonly name: string;
@@ -65,13 +66,10 @@ export function createUploader({ homeserver, ghosts, ledger, random }: UploaderD
     signal: AbortSignal,
   ): Promise<UnknownObject | undefined> => {
     const mimetype = verifiedType(file);
-    const readState = (actor: GhostActor) => homeserver.stateEvent(actor, roomId, "m.room.encryption");
-    // In a room that the ghost has just joined, or has yet to read, that may not be recorded.
-    const state = (await ledger.isRoomEncrypted(roomId))
-      ? ok({})
-      : await ghosts.acting(ghost, readState, signal);
-    if (state.kind !== "ok") return undefined;
-    const sealed = state.value === undefined ? undefined : encrypt(file.content, random);
+    const read = (actor: GhostActor) => isRoomEncrypted({ homeserver, ledger }, actor, roomId);
+    const encrypted = await ghosts.acting(ghost, read, signal);
+    if (encrypted.kind !== "ok") return undefined;
+    const sealed = encrypted.value ? encrypt(file.content, random) : undefined;
     const bytes = sealed?.bytes ?? file.content;
     const type = sealed === undefined ? mimetype : OCTETS;
     const uploaded = await ghosts.acting(ghost, (actor) => homeserver.upload(actor, bytes, type), signal);

@@ -17,7 +17,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions, NO_VALUE } from "./http.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
-import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
+import { mapValue, type Outcome, retry, unlessRefused } from "./request-result.ts";
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
   z.unknown().transform((value, context) => {
@@ -149,11 +149,22 @@ export class Homeserver {
     return mapValue(outcome, ({ joined }) => Object.keys(joined).flatMap((member) => parse(member) ?? []));
   }
 
-  /** The state with the empty state key; undefined where there is none. */
-  async stateEvent(actor: GhostActor, roomId: RoomId, type: string) {
+  /**
+   * The state with the empty state key; undefined where there is none. Synapse takes a member that another server invites to
+   * its own room for an invited user, who may neither read nor write, and lists it among the joined members as before.
+   */
+  async stateEvent(
+    actor: GhostActor,
+    roomId: RoomId,
+    type: string,
+  ): Promise<Outcome<UnknownObject | undefined>> {
     const path = ["rooms", roomId, "state", type, ""];
     const outcome = await this.#http.request("state", "GET", path, { as: actor, schema: AnyObject });
-    return unlessRefused(outcome, "M_NOT_FOUND");
+    if (outcome.kind !== "refused" || outcome.errcode !== "M_FORBIDDEN")
+      return unlessRefused(outcome, "M_NOT_FOUND");
+    const members = await this.joinedMembers(actor, roomId);
+    if (members.kind === "retry") return members;
+    return members.kind === "ok" && members.value.includes(actor.ghost) ? retry("room_hidden") : outcome;
   }
 
   setState(actor: GhostActor, roomId: RoomId, type: string, content: UnknownObject) {

@@ -18,6 +18,8 @@ const LEAST_WAIT_MS = {
   /** The ghost's machine is not available now, or its device is stopped. */
   device_unavailable: 1_000,
   device_elsewhere: 250,
+  /** The ghost is in the room, and the homeserver does not let it read there. */
+  room_hidden: 60_000,
   stopped: 0,
 };
 export type RetryCause = keyof typeof LEAST_WAIT_MS;

@@ -11,7 +11,7 @@ import { AUTOMATED_MARKS } from "./automated.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
-import { DONE, type Failure, type Outcome, ok, refused } from "./request-result.ts";
+import { DONE, type Failure, mapValue, type Outcome, ok, refused } from "./request-result.ts";
 
 /** Four hours short of how long the homeserver remembers the transaction IDs of a device. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
@@ -40,10 +40,32 @@ export type EncryptEvent = (
   event: EventContent,
 ) => Promise<Outcome<EventContent>>;
 
+/**
+ * Whether a room is, or ever was, encrypted. The state of one that is not known to be is read each time: what the ledger knows
+ * may be out of date.
+ */
+export async function isRoomEncrypted(
+  { homeserver, ledger }: RoomReader,
+  actor: GhostActor,
+  room: RoomId,
+): Promise<Outcome<boolean>> {
+  if (await ledger.isRoomEncrypted(room)) return ok(true);
+  const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
+  return mapValue(state, (content) => content !== undefined);
+}
+
+export interface RoomReader {
+  readonly homeserver: Pick<Homeserver, "stateEvent">;
+  readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
+}
+
 /** For ghosts that take no part in encrypted rooms any more: what was asked in one is not answered in plain text. */
-export function plainRoomsOnly(ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> }): EncryptEvent {
-  return async (_actor, room, event) =>
-    (await ledger.isRoomEncrypted(room)) ? refused(400, "DRAWBRIDGE_ROOM_ENCRYPTED") : ok(event);
+export function plainRoomsOnly(reader: RoomReader): EncryptEvent {
+  return async (actor, room, event) => {
+    const encrypted = await isRoomEncrypted(reader, actor, room);
+    if (encrypted.kind !== "ok") return encrypted;
+    return encrypted.value ? refused(400, "DRAWBRIDGE_ROOM_ENCRYPTED") : ok(event);
+  };
 }
 
 export interface SenderDependencies {

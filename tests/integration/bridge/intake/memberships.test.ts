@@ -69,7 +69,7 @@ describe("memberships of ghosts", () => {
     assert.deepEqual(await fixture.rows("SELECT task FROM bridge_ghost_rooms"), [{ task: null }]);
   });
 
-  it("a ghost's reported leave counts, and is verified with the homeserver [INT-8]", async (t) => {
+  it("a ghost's reported leave is verified with the homeserver, and what is asked meanwhile is kept [INT-8]", async (t) => {
     const fixture = await intakeFixture(t);
     const tasks = () => fixture.rows("SELECT membership, task FROM bridge_ghost_rooms");
     const claim = async () => {
@@ -82,12 +82,50 @@ describe("memberships of ghosts", () => {
     await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
     // Held up behind what was read back: it has long come again.
     await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
-    assert.deepEqual(await tasks(), [{ membership: "leave", task: "settle" }]);
+    await fixture.events("t3", question("meanwhile"));
+    assert.deepEqual(await jobs(fixture), ["$meanwhile"]);
+    assert.deepEqual(await tasks(), [{ membership: "join", task: "settle" }]);
     await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
     assert.deepEqual(await tasks(), [{ membership: "join", task: null }]);
-    await fixture.events("t3", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
+    await fixture.events("t4", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
     await fixture.ledger.memberships.recordLeft(await claim(), T0);
     assert.deepEqual(await tasks(), [{ membership: "leave", task: null }]);
+  });
+
+  it("an invitation of a ghost that is in the room changes nothing until it is found to be out, and is answered then [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const known = async () =>
+      (await fixture.rows("SELECT membership, task, direct FROM bridge_ghost_rooms"))[0];
+    let now = Date.now();
+    const claim = async () => {
+      now += 1_000;
+      const [claimed] = await fixture.ledger.memberships.claim({ limit: 1, now, leaseUntil: now });
+      return claimed ?? assert.fail();
+    };
+    const members = ["@alice:a.test", "@bob:a.test", ghost("docs")] as never[];
+    const settle = async () =>
+      fixture.ledger.memberships.recordRoomFacts(await claim(), { encrypted: false, members }, now);
+    const invite = (sender: string, at: number) =>
+      member(ghost("docs"), "invite", { sender, origin_server_ts: at }, { is_direct: true });
+    const leave = (at: number) =>
+      member(ghost("docs"), "leave", { sender: "@alice:a.test", origin_server_ts: at });
+    await fixture.events("t1", member(ghost("docs"), "join"));
+    await settle();
+    await fixture.events("t2", invite("@mallory:b.test", now));
+    assert.deepEqual(await known(), { membership: "join", task: "settle", direct: false });
+    await settle();
+    assert.deepEqual(await known(), { membership: "join", task: null, direct: false });
+    // Removed and invited again.
+    await fixture.events("t3", leave(now), invite("@alice:a.test", now + 1));
+    await fixture.ledger.memberships.recordLeft(await claim(), now);
+    const answering = await claim();
+    assert.deepEqual([answering.task, answering.inviter], ["answer_invite", "@alice:a.test"]);
+    await fixture.ledger.memberships.recordJoined(answering, now);
+    await settle();
+    // And invited and removed: it does not come back by itself.
+    await fixture.events("t4", invite("@mallory:b.test", now), leave(now + 1));
+    await fixture.ledger.memberships.recordLeft(await claim(), now);
+    assert.deepEqual(await known(), { membership: "leave", task: null, direct: false });
   });
 
   it("a ghost's leave that is reported twice is still verified with the homeserver [INT-8]", async (t) => {
@@ -97,7 +135,7 @@ describe("memberships of ghosts", () => {
     await fixture.events("t2", member(ghost("docs"), "ban", { sender }));
     await fixture.events("t3", member(ghost("docs"), "leave", { sender }));
     assert.deepEqual(await fixture.rows("SELECT membership, task FROM bridge_ghost_rooms"), [
-      { membership: "leave", task: "settle" },
+      { membership: "join", task: "settle" },
     ]);
   });
 

@@ -138,10 +138,11 @@ describe("memberships", () => {
           });
         await admit([joined(where)]);
         if (how === "switched") await admit([encryption(where)]);
+        assert.equal(await ledger.memberships.isRoomEncrypted(room(where)), false, "until it is read");
         const [settling] = await ledger.memberships.claim({ limit: 1, now: T0, leaseUntil: T0 + LEASE_MS });
         assert.ok(settling);
         const members = ["@alice:a.test" as UserId];
-        await ledger.memberships.recordRoomFacts(settling, { encrypted: how === "found", members }, T0);
+        await ledger.memberships.recordRoomFacts(settling, { encrypted: true, members }, T0);
       }
     }
     assert.deepEqual(await fixture.rows("SELECT kind, room_id FROM bridge_notices ORDER BY room_id"), [

@@ -64,13 +64,17 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
   return { server, clock, rows, logged, memberships, notices, common, restarted };
 }
 
+const nobodyJoined: Script = ({ path }) => (path.endsWith("/joined_members") ? { body: { joined: {} } } : {});
+
 const calls = (seen: readonly { path: string }[], part: string) =>
   seen.filter(({ path }) => path.includes(part)).length;
 
 describe("memberships and notices with a faulty homeserver", () => {
   it("a failing join is retried with growing waits, and the invitation refused in the end", async (t) => {
-    const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
-      path.includes("/join/") ? { status: 502, body: { errcode: "M_UNKNOWN" } } : {},
+    const { server, clock, rows, memberships } = await fixture(t, (request) =>
+      request.path.includes("/join/")
+        ? { status: 502, body: { errcode: "M_UNKNOWN" } }
+        : nobodyJoined(request),
     );
     const waits: number[] = [];
     for (let round = 0; round < 40 && calls(server.seen, "/leave") === 0; round++) {
@@ -171,6 +175,32 @@ describe("memberships and notices with a faulty homeserver", () => {
     ]);
   });
 
+  it("a ghost that is in the room does not leave it for an invitation that is refused", async (t) => {
+    const { server, clock, rows, memberships, common } = await fixture(t, ({ path }) =>
+      path.endsWith("/joined_members") ? { body: { joined: { [ghost()]: {}, "@alice:a.test": {} } } } : {},
+    );
+    common.agents.current = async () => ({ byGhost: new Map(), partnerGhosts: [] }) as never;
+    for (let second = 0; second <= 40; second++) {
+      await memberships.round();
+      await clock.advance(1_000);
+    }
+    assert.equal(calls(server.seen, "/leave"), 0);
+    assert.equal((await rows("SELECT membership FROM bridge_ghost_rooms"))[0]?.["membership"], "join");
+  });
+
+  it("a ghost that is in the room and may not read it counts as in it, and tries again", async (t) => {
+    const { server, clock, rows, memberships } = await fixture(t, () => ({ body: { room_id: "!r" } }));
+    await memberships.round();
+    server.script = ({ path }) =>
+      path.endsWith("/joined_members")
+        ? { body: { joined: { [ghost()]: {}, "@alice:a.test": {} } } }
+        : { status: 403, body: { errcode: "M_FORBIDDEN" } };
+    await memberships.round();
+    assert.deepEqual(await rows("SELECT membership, task, due_at FROM bridge_ghost_rooms"), [
+      { membership: "join", task: "settle", due_at: new Date(clock.now() + 60_000) },
+    ]);
+  });
+
   const NOT_YET = [
     ["to a room that the homeserver does not know whole yet", 404, "M_UNKNOWN"],
     ["that has come ahead of the room's events, to a room that the homeserver is in,", 403, "M_FORBIDDEN"],
@@ -198,8 +228,8 @@ describe("memberships and notices with a faulty homeserver", () => {
   ] as const;
   for (const [why, status, errcode, joins] of REFUSED) {
     it(`an invitation that stays refused (${why}) is given up within half a minute`, async (t) => {
-      const { server, clock, rows, memberships } = await fixture(t, ({ path }) =>
-        path.includes("/join/") ? { status, body: { errcode } } : {},
+      const { server, clock, rows, memberships } = await fixture(t, (request) =>
+        request.path.includes("/join/") ? { status, body: { errcode } } : nobodyJoined(request),
       );
       for (let second = 0; second <= 30; second++) {
         await memberships.round();
@@ -282,7 +312,7 @@ describe("memberships and notices with a faulty homeserver", () => {
   });
 
   it("an invitation of a ghost that no agent has any more is declined after half a minute", async (t) => {
-    const { server, clock, rows, common } = await fixture(t, () => ({ body: {} }));
+    const { server, clock, rows, common } = await fixture(t, nobodyJoined);
     const memberships = createMembershipQueue({ ...common, agents: testDirectory({}) });
     for (let tries = 0; tries < 4; tries++) {
       await memberships.round();

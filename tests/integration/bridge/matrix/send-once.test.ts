@@ -9,7 +9,7 @@ import {
   TRANSACTION_MEMORY_MS,
 } from "../../../../src/bridge/matrix/send-once.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
-import { type Script, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
+import { type Script, type ScriptedAnswer, scriptedHomeserver, WELL } from "../../../support/http-server.ts";
 import { event, ghost, room } from "../../../support/ledger.ts";
 
 const TRANSACTION = replyTransactionId(event("question"), ghost(), "reply", 0);
@@ -231,15 +231,25 @@ describe("sending an event", () => {
   });
 
   it("no plain text is sent to a room known as encrypted when ghosts take no part in such rooms [ENC-1]", async (t) => {
-    const { side, outgoing, attempts, requests } = await fixture(t);
+    const { side, server, outgoing, attempts, requests } = await fixture(t);
     const encrypted = new Set([room("secret")]);
-    const encryptEvent = plainRoomsOnly({ isRoomEncrypted: async (where) => encrypted.has(where) });
+    const encryptEvent = plainRoomsOnly({
+      homeserver: side.homeserver,
+      ledger: { isRoomEncrypted: async (where) => encrypted.has(where) },
+    });
+    const send = (roomId = outgoing.roomId) => sendOnce({ ...side, encryptEvent }, { ...outgoing, roomId });
     const refused = { kind: "refused", reason: "reply_refused" };
-    assert.deepEqual(
-      await sendOnce({ ...side, encryptEvent }, { ...outgoing, roomId: room("secret") }),
-      refused,
-    );
+    const { script } = server;
+    let state: ScriptedAnswer = { status: 404, body: { errcode: "M_NOT_FOUND" } };
+    server.script = (request) => (request.path.includes("/state/") ? state : script(request));
+    assert.deepEqual(await send(room("secret")), refused);
+    // It was encrypted a moment ago.
+    state = { body: { algorithm: "m.megolm.v1.aes-sha2" } };
+    assert.deepEqual(await send(), refused);
+    state = { status: 502, body: {} };
+    assert.equal((await send()).kind, "retry");
     assert.deepEqual([attempts.length, requests("/send/").length], [0, 0]);
-    assert.equal((await sendOnce({ ...side, encryptEvent }, outgoing)).kind, "sent");
+    state = { status: 404, body: { errcode: "M_NOT_FOUND" } };
+    assert.equal((await send()).kind, "sent");
   });
 });

@@ -29,6 +29,7 @@ async function setUp(t: TestContext, refusesPins = false) {
       sent.set(path, event);
       return { body: { event_id: event } };
     }
+    if (path.includes("m.room.encryption")) return { status: 404, body: { errcode: "M_NOT_FOUND" } };
     if (!path.includes("m.room.pinned_events")) return { body: {} };
     if (method === "GET") {
       const [read, here] = [pinned, hanging];
@@ -49,7 +50,7 @@ async function setUp(t: TestContext, refusesPins = false) {
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
   const queue = createStatusQueue({
     ...{ ledger, homeserver, ghosts, clock, log, textsOf: () => EN },
-    encryptEvent: plainRoomsOnly(ledger.memberships),
+    encryptEvent: plainRoomsOnly({ homeserver, ledger: ledger.memberships }),
     onError: (error) => {
       throw error;
     },
