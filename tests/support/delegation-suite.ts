@@ -3,7 +3,7 @@
 import { after, before, type TestContext } from "node:test";
 import type { DelegationOutcome } from "../../src/bridge/ledger/delegation-transitions.ts";
 import { a2aMessageId } from "../../src/bridge/ledger/prompts.ts";
-import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
+import type { EventId, RoomId, UserId } from "../../src/domain/identifiers.ts";
 import { namedTarget } from "./agents.ts";
 import {
   type CardOptions,
@@ -33,6 +33,8 @@ export interface Question {
   readonly dueAt: number;
 }
 
+const ALICE = "@alice:a.test" as UserId;
+
 const QUESTIONS = `
   SELECT d.id::text, d.matrix_event_id AS event, d.room_id AS room, d.state, d.attempts,
          d.reply_event_id AS "replyEventId", d.prompt IS NOT NULL AS "hasPrompt",
@@ -56,7 +58,7 @@ export interface DelegationSetUp {
   readonly fixture: LedgerFixture;
   readonly harness: Harness;
   /** Admits a question, `prompt of NAME`. */
-  admit(name?: string, room?: string, admittedAt?: number): Promise<Question>;
+  admit(name?: string, room?: string, admittedAt?: number, sender?: UserId): Promise<Question>;
   /** The question's event is redacted. */
   redact(question: Question): Promise<void>;
   /** How many limiter tokens of the agent are left; undefined when none was ever spent. */
@@ -120,8 +122,9 @@ async function setUpDelegation(
     agent,
     fixture,
     harness,
-    admit: async (name = "q1", room = "r", admittedAt = T0) => {
-      const asked = job(name, { room: roomOf(room), agent: agentId, ghost, targetFingerprint: fingerprint });
+    admit: async (name = "q1", room = "r", admittedAt = T0, sender = ALICE) => {
+      const target = { agent: agentId, ghost, targetFingerprint: fingerprint };
+      const asked = job(name, { room: roomOf(room), sender, ...target });
       await fixture.admit([asked], { receivedAt: admittedAt });
       const question = { a2aMessageId: a2aMessageId(asked.event, ghost) } as Question;
       questions.set(asked.event, question);

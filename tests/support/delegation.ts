@@ -105,6 +105,8 @@ export interface Harness {
   readonly logged: string[];
   /** What reached the homeserver, in order. */
   readonly sent: PendingSend[];
+  /** Every event is part of its room. */
+  isAccepted: DelegationDependencies["isAccepted"];
   /** The media repository; there is nothing in it. */
   download: DelegationDependencies["download"];
   /** Results of the next sends, of which only those that succeed were attempted; then every send succeeds. */
@@ -242,6 +244,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     logged,
     sent: [],
     sendResults: [],
+    isAccepted: async () => ({ kind: "ok", value: true }),
     download: async () => ({ kind: "refused", status: 404, errcode: "M_NOT_FOUND" }),
     target: {
       ...namedTarget("docs"),
@@ -278,6 +281,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
           return planned ?? { kind: "sent", eventId: `$sent${sentCount}` as EventId };
         },
       },
+      isAccepted: async (...asked) => await counted(harness.isAccepted(...asked)),
       download: async (...request) => await counted(harness.download(...request)),
       clock,
       random: { bytes: (length) => Buffer.alloc(length, 128) },

@@ -5,6 +5,7 @@ import { createHmac } from "node:crypto";
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { parse, stringify } from "yaml";
 import { createDatabases } from "../../lab/configuration/databases.ts";
 import { HOMESERVER_FILES, renderHomeserver } from "../../lab/configuration/synapse-config.ts";
 import { freePort } from "../../lab/ports.ts";
@@ -20,6 +21,9 @@ const SERVER_NAME = "a.test" as ServerName;
 
 export interface TestSynapse {
   readonly url: string;
+  /** Where other servers reach it, when it federates; without TLS. */
+  readonly federationUrl: string;
+  readonly databaseUrl: string;
   readonly serverName: ServerName;
   readonly asToken: string;
   readonly hsToken: string;
@@ -41,6 +45,8 @@ export interface TestSynapse {
 }
 
 export interface TestSynapseOptions {
+  /** Whether other servers may reach it. */
+  readonly federates?: boolean;
   /** Makes the registration file as an operator would, before the homeserver starts; returns its path. */
   readonly register?: (homeserverUrl: string, bridgePort: number) => Promise<string>;
 }
@@ -123,6 +129,15 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
     registrationFiles: [registrationFile ?? join(directory, "registration.yaml")],
   });
   for (const [name, text] of Object.entries(rendered)) write(name, text);
+  const federationPort = await freePort();
+  if (options.federates === true) {
+    const config = parse(rendered[HOMESERVER_FILES.config] ?? "") as { listeners: object[] };
+    const [client = {}] = config.listeners;
+    const resources = [{ names: ["federation"], compress: false }];
+    config.listeners.push({ ...client, port: federationPort, resources });
+    const opened = { ...config, federation_domain_whitelist: undefined };
+    write(HOMESERVER_FILES.config, stringify(opened, { aliasDuplicateObjects: false }));
+  }
 
   let child: ChildProcess | undefined;
   const start = async () => {
@@ -137,8 +152,11 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
     await ended;
   };
   await start();
+  const { port: databasePort } = new URL(adminUrl);
   return {
     url,
+    federationUrl: `http://127.0.0.1:${federationPort}`,
+    databaseUrl: `postgres://${database.name}:${database.password}@127.0.0.1:${databasePort}/${database.name}`,
     serverName: SERVER_NAME,
     ...tokens,
     bridge: { port: bridgePort },

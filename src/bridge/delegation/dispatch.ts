@@ -1,5 +1,5 @@
 // Hands a claimed question, or the answer to one of the agent, over to the agent. Invariants: mapping, trust, sender, token
-// of the issuer, attachment (and all of these again), limiter and call come in this order; one limiter token is spent, before
+// of the issuer, event, attachment (and all of these again), limiter and call come in this order; one limiter token is spent, before
 // the first call; no remote request is made between that write and the call; a call of unknown outcome is never simply repeated.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
@@ -20,6 +20,7 @@ import {
   endOfPhase,
   failed,
   finish,
+  NOT_ACCEPTED,
   rateLimited,
   SEND_VERDICTS,
 } from "./outcomes.ts";
@@ -69,6 +70,22 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
       return accepted(running, cleared, { ...earlier.task, phase: "open" }, undefined);
     }
     mayHave = earlier.kind === "repeat";
+    gate = await pass(running, mayHave);
+    if (gate.kind === "closed") return gate.verdict;
+  }
+  // What a user of the ghost's own server says was accepted before it was stored.
+  if (!mayHave && serverOf(claimed.sender) !== serverOf(claimed.ghost)) {
+    const { ghost, roomId, saidIn } = claimed;
+    const accepted = await deps.isAccepted(ghost, roomId, saidIn, running.signal);
+    running.signal.throwIfAborted();
+    if (accepted.kind !== "ok") {
+      const afterMs = accepted.kind === "retry" ? accepted.afterMs : 0;
+      return retryOrGiveUp(running, "room_unreachable", true, afterMs);
+    }
+    if (!accepted.value) {
+      const isAnswer = claimed.a2aTaskId !== undefined;
+      return finish(isAnswer ? { ...NOT_ACCEPTED, state: "failed", stage: "dispatch" } : NOT_ACCEPTED);
+    }
     gate = await pass(running, mayHave);
     if (gate.kind === "closed") return gate.verdict;
   }

@@ -17,13 +17,15 @@ export function failed(
 }
 
 /** Refused before a request to the agent was made. */
-function denied(stage: TerminalStage, reason: TerminalReason, notice: NoticeKind): DelegationOutcome {
-  return { state: "denied", stage, reason, notice };
+function denied(stage: TerminalStage, reason: TerminalReason, notice?: NoticeKind): DelegationOutcome {
+  return { state: "denied", stage, reason, ...(notice !== undefined && { notice }) };
 }
 
 export const AGENT_REMOVED = denied("policy", "agent_removed", "policy_denied");
 export const SENDER_REJECTED = denied("policy", "sender_policy_rejected", "policy_denied");
 export const CARD_UNTRUSTED = denied("agent_card", "agent_card_untrusted", "delegation_stopped");
+/** The room does not let the sender say that, and nobody there sees it, so that nobody is told. */
+export const NOT_ACCEPTED = denied("policy", "sender_policy_rejected");
 export const rateLimited = (reason: LimiterRefusal) => denied("limiter", reason, "rate_limited");
 /** Trust was lost after the agent had been called. */
 export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");

@@ -206,6 +206,8 @@ export function createDelegationWorker(
     }),
     sender: createEventSender({ ...sending, ledger }),
     download: createDownloader(sending),
+    isAccepted: (ghost, room, event, signal) =>
+      sending.ghosts.acting(ghost, (actor) => sending.homeserver.isAccepted(actor, room, event), signal),
     upload: createUploader({ ...sending, random, ledger: rooms }),
     typing: createTyping(clock, (room, ghost, timeoutMs) =>
       sending.ghosts

@@ -40,6 +40,8 @@ export interface ClaimedDelegation {
   /** Digest of the target at intake (card URL and pinned identity); it never changes. */
   readonly targetFingerprint: string;
   readonly threadRoot: EventId | undefined;
+  /** The event that is handed over: the question, or the answer to one of the agent. */
+  readonly saidIn: EventId;
   /** Undefined once the agent has accepted it. @throws DrawbridgeError `secret_unavailable` when no key decrypts it */
   readonly prompt: Prompt | undefined;
   /** The A2A `messageId` of what is handed over; the same after retries and crashes. */
@@ -77,7 +79,7 @@ export interface DeferNote {
   };
 }
 
-export type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "a2aMessageId"> & {
+export type DelegationRow = Omit<ClaimedDelegation, "lease" | "prompt" | "saidIn" | "a2aMessageId"> & {
   readonly id: string;
   readonly fence: string;
   readonly sealedPrompt: Buffer | undefined;
@@ -196,6 +198,7 @@ const RELEASE = statement("release")`
 export function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
   const { id, fence, sealedPrompt, answerEventId, ...fields } = row;
   const { sourceEventId, ghost } = fields;
+  const saidIn = answerEventId ?? sourceEventId;
   return {
     ...fields,
     lease: { delegationId: id, holder, fence },
@@ -203,7 +206,8 @@ export function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys)
     get prompt() {
       return sealedPrompt && openPrompt(keys, sourceEventId, ghost, sealedPrompt);
     },
-    a2aMessageId: a2aMessageId(answerEventId ?? sourceEventId, ghost),
+    saidIn,
+    a2aMessageId: a2aMessageId(saidIn, ghost),
   };
 }
 

@@ -217,6 +217,18 @@ export class Homeserver {
     return this.#http.request("event", "GET", path, { as: actor, schema: AnyObject });
   }
 
+  /**
+   * Whether an event is part of its room. Synapse also passes on what other servers send and the room's present state forbids,
+   * such as what a banned member says (soft failure, server-server API), and shows it to no client.
+   */
+  async isAccepted(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<boolean>> {
+    const found = await this.event(actor, roomId, eventId);
+    if (found.kind !== "refused" || found.errcode !== "M_NOT_FOUND") return mapValue(found, () => true);
+    // Nor does it show anything of a room that the ghost is not in, or not yet.
+    const read = await this.stateEvent(actor, roomId, "m.room.create");
+    return mapValue(read, () => false);
+  }
+
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
     const outcome = await this.#http.request("context", "GET", ["rooms", roomId, "context", eventId], {
       query: { limit: "0" },

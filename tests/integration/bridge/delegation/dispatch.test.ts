@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { TerminalReason } from "../../../../src/bridge/ledger/states.ts";
+import type { UserId } from "../../../../src/domain/identifiers.ts";
 import type { Harness } from "../../../support/delegation.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { startTestIssuer } from "../../../support/http-server.ts";
-import { T0 } from "../../../support/ledger.ts";
+import { ghost, T0 } from "../../../support/ledger.ts";
 
 process.env["DRAWBRIDGE_SECRET_DELEGATION_TEST"] = "s3cret:with/odd+signs";
 const SECRET = { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" };
@@ -29,6 +30,41 @@ describe("dispatch", () => {
     });
     assert.equal(row.a2aAttempted, false);
     assert.deepEqual([agent.seen.length, issuer.requests.length, await limiterTokens()], [0, 0, undefined]);
+  });
+
+  const SENDER = "@mallory:b.test" as UserId;
+  const allowed = { allowedServers: ["a.test", "b.test"], allowedSenders: [SENDER, "@alice:a.test"] };
+  const fromOutside = { harness: { entry: allowed } };
+
+  it("a question from another server that the room does not accept is denied without a notice, and reaches no agent [DEL-2]", async (t) => {
+    const { agent, harness, admit, fixture, limiterTokens } = await setUpDelegation(t, fromOutside);
+    const asked: unknown[] = [];
+    harness.isAccepted = async (...[who, where, what]) => {
+      asked.push(who, where, what);
+      return { kind: "ok", value: false };
+    };
+    const row = await admit("q1", "r", T0, SENDER);
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, { state: "denied", stage: "policy", reason: "sender_policy_rejected" });
+    assert.deepEqual(asked, [ghost(), row.room, row.event]);
+    assert.deepEqual([agent.seen.length, await limiterTokens()], [0, undefined]);
+    assert.deepEqual(await fixture.rows("SELECT * FROM bridge_notices"), []);
+  });
+
+  it("a question from another server waits while the homeserver does not say whether the room accepts it, and one of the own server does not ask [DEL-2]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, fromOutside);
+    let tries = 0;
+    harness.isAccepted = async () => {
+      tries += 1;
+      if (tries < 3) return { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined };
+      return { kind: "ok", value: true };
+    };
+    const [outside, own] = [await admit("q1", "r", T0, SENDER), await admit("q2", "s")];
+    harness.worker().start();
+    await harness.until(() => outside.outcome !== undefined && own.outcome !== undefined);
+    assert.deepEqual([outside.outcome?.reason, own.outcome?.reason, tries], ["answered", "answered", 3]);
+    assert.equal(agent.seen.filter(({ operation }) => operation === "send").length, 2);
   });
 
   it("a question is denied, without a limiter token or a token request, when the card is untrusted [DEL-2]", async (t) => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import type { EventId } from "../../../../src/domain/identifiers.ts";
+import type { EventId, UserId } from "../../../../src/domain/identifiers.ts";
 import { intakeFixture, jobs, member, question } from "../../../support/intake.ts";
 import { BUCKET, ghost, PART, T0 } from "../../../support/ledger.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
@@ -236,6 +236,10 @@ describe("which events ask a ghost", () => {
       content: { algorithm: "m.megolm.v1.aes-sha2" },
     };
     await fixture.events("t2", state);
+    const now = Date.now() + 1_000;
+    const [settling] = await fixture.ledger.memberships.claim({ limit: 1, now, leaseUntil: now });
+    const facts = { encrypted: true, members: ["@alice:a.test" as UserId, ghost("docs")] };
+    await fixture.ledger.memberships.recordRoomFacts(settling ?? assert.fail(), facts, now);
     const encrypted = (id: string) => ({
       ...question(id),
       type: "m.room.encrypted",
