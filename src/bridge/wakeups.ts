@@ -5,10 +5,8 @@ import type { Clock } from "../domain/clock.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import type { Admitted } from "./ledger/admission-types.ts";
 
-type Wakeable = { wake(): void };
-
 type Parts = { readonly delegations: Pick<DelegationWorker, "wake" | "cancel"> } & Readonly<
-  Record<"envelopes" | "inbox" | "notices" | "memberships", Wakeable | undefined>
+  Record<"envelopes" | "inbox" | "notices" | "memberships", { wake(): void } | undefined>
 >;
 
 type Part = keyof Parts;

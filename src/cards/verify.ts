@@ -61,8 +61,6 @@ export async function importJwkSet(bytes: Uint8Array, source: string): Promise<r
   });
 }
 
-export type SignatureEntry = ReturnType<typeof readSignatureEntry>;
-
 /** Undefined unless the text is the one spelling of its bytes that JOSE has (RFC 7515, section 2). */
 function decodeBase64url(text: string): Buffer | undefined {
   const bytes = Buffer.from(text, "base64url");
@@ -87,7 +85,7 @@ export function readSignatureEntry(entry: CardSignature, index: number) {
 }
 
 /** @throws CardFault when something forbids checking an entry that names a pinned key */
-function assertCheckable({ at, entry, header, algorithm }: SignatureEntry): void {
+function assertCheckable({ at, entry, header, algorithm }: ReturnType<typeof readSignatureEntry>): void {
   if (algorithm !== "ES256") throw new CardFault("algorithm_not_allowed", at);
   for (const name of ["crit", "b64"]) {
     if (Object.hasOwn(header, name) || Object.hasOwn(entry.header ?? {}, name)) {

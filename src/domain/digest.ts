@@ -3,14 +3,10 @@ import { hash } from "node:crypto";
 
 const TAG = "sha256:";
 
-export function sha256(data: string | Uint8Array): Buffer {
-  return hash("sha256", data, "buffer");
-}
+export const sha256 = (data: string | Uint8Array): Buffer => hash("sha256", data, "buffer");
 
 export function sha256Tagged(data: string | Uint8Array): string {
   return `${TAG}${hash("sha256", data, "hex")}`;
 }
 
-export function hexOfDigest(digest: string): string {
-  return digest.slice(TAG.length);
-}
+export const hexOfDigest = (digest: string): string => digest.slice(TAG.length);

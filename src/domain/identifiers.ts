@@ -96,9 +96,7 @@ export function roomOfVisibleId(visible: string): RoomId | undefined {
   return visible.startsWith("!") ? (decodeURIComponent(visible) as RoomId) : undefined;
 }
 
-export function localpartOf(user: UserId): string {
-  return user.slice(1, user.indexOf(":"));
-}
+export const localpartOf = (user: UserId): string => user.slice(1, user.indexOf(":"));
 
 export function ghostOf(prefix: string, agent: AgentId, server: ServerName): GhostMxid {
   return `@${prefix}${agent}:${server}` as GhostMxid;

@@ -18,23 +18,17 @@ export function isList<T>(value: T): value is Extract<T, readonly unknown[]> {
 }
 
 /** An empty object to be filled; its type turns read-only when it is passed on. */
-export function emptyObject(): Record<string, Json> {
-  return Object.create(null) as Record<string, Json>;
-}
+export const emptyObject = (): Record<string, Json> => Object.create(null) as Record<string, Json>;
 
 /** A JSON pointer one step further (RFC 6901). */
 export function pointer(parent: string, step: string | number): string {
   return `${parent}/${String(step).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 }
 
-export function jsonText(value: unknown): string {
-  return `${JSON.stringify(value, null, 2)}\n`;
-}
+export const jsonText = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
 /** An object's members; none of anything else. */
-export function membersOf(value: unknown): UnknownObject {
-  return isObject(value) ? value : {};
-}
+export const membersOf = (value: unknown): UnknownObject => (isObject(value) ? value : {});
 
 /** A text of this program's own, or of one beside it, as parsed JSON; undefined when it is none. */
 export function parseJson(text: string): unknown {

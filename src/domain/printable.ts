@@ -10,9 +10,7 @@ function escaped(text: string): string {
 }
 
 /** The text on one line: what could act on a terminal is shown as `\uXXXX`, line breaks and tabs included. */
-export function printableLine(text: string): string {
-  return text.replace(UNPRINTABLE, escaped);
-}
+export const printableLine = (text: string): string => text.replace(UNPRINTABLE, escaped);
 
 /** The same for a text of several lines, whose line breaks are kept. */
 export function printableText(text: string): string {
@@ -37,9 +35,7 @@ export function counted(count: number, what: string): string {
 }
 
 /** A text as a quoted string that is safe on a terminal, in JSON and in YAML. */
-export function quoted(text: string): string {
-  return printableLine(JSON.stringify(text));
-}
+export const quoted = (text: string): string => printableLine(JSON.stringify(text));
 
 /** An argument for a shell. What is unusual is in ANSI-C quotes: a shell without them executes nothing either. */
 export function shellWord(text: string): string {

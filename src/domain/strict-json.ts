@@ -129,9 +129,7 @@ export function parseUntrustedJson(text: string): unknown {
 }
 
 /** Whether an event, a message or an answer is nested deeper than JSON_DEPTH_MAX: it counts as malformed. */
-export function isTooDeep(value: unknown): boolean {
-  return isDeeperThan(value, JSON_DEPTH_MAX);
-}
+export const isTooDeep = (value: unknown): boolean => isDeeperThan(value, JSON_DEPTH_MAX);
 
 function isDeeperThan(value: unknown, levels: number): boolean {
   if (typeof value !== "object" || value === null) return false;

@@ -16,9 +16,7 @@ export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {
   gateway: 5,
 };
 
-export function planeLabel(plane: PlaneName): string {
-  return `${PLANE_NUMBERS[plane]} ${plane}`;
-}
+export const planeLabel = (plane: PlaneName): string => `${PLANE_NUMBERS[plane]} ${plane}`;
 
 /** All five, in the order of a removal's stages: planes 5, 4, 2, 3, 1. */
 export const CLOSING_ORDER: readonly PlaneName[] = STAGE_NAMES.flatMap(

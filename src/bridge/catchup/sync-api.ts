@@ -191,9 +191,7 @@ export class SyncApi {
 }
 
 /** The answer is grouped by room, and leaves it out of the events. */
-function inRoom(event: RawEvent, room: RoomId): RawEvent {
-  return { ...event, room_id: room };
-}
+const inRoom = (event: RawEvent, room: RoomId): RawEvent => ({ ...event, room_id: room });
 
 function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string) {
   const rooms = new Map<

@@ -26,9 +26,7 @@ type Hint = string | undefined;
 const RENDER_AGAIN =
   "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
 
-function result(name: string, hint: Hint): Readiness {
-  return { name, ok: hint === undefined, hint };
-}
+const result = (name: string, hint: Hint): Readiness => ({ name, ok: hint === undefined, hint });
 
 /** The checks that need no ghost. One that cannot succeed after a failed one is left out. */
 export async function checkHomeserver(deps: HomeserverCheckDependencies): Promise<readonly Readiness[]> {

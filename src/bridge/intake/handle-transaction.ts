@@ -47,19 +47,6 @@ export interface EncryptedIntake {
   readonly recent: Pick<RecentEvents, "keep">;
 }
 
-export interface IntakeOptions {
-  readonly ledger: Pick<Ledger, "intake" | "memberships">;
-  readonly agents: Pick<AgentDirectory, "current">;
-  readonly namespace: Namespace;
-  readonly clock: Clock;
-  readonly capacity: Capacity;
-  readonly contextLifetimeMs: number;
-  readonly slotFor?: Admission["slotFor"];
-  readonly encryption?: EncryptedIntake | undefined;
-  /** Resolves within five seconds: a catchup that comes before a transaction in order. */
-  readonly ready?: () => Promise<void>;
-}
-
 export interface HandledTransaction extends Admitted {
   readonly read: ReadEvents;
   readonly roomStateChanged: boolean;
@@ -83,7 +70,18 @@ const RECEIVE_MS_MAX = 10_000;
 
 const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [], opened: 0, decryptedIn: [] };
 
-export function createTransactionHandler(options: IntakeOptions): TransactionHandler {
+export function createTransactionHandler(options: {
+  readonly ledger: Pick<Ledger, "intake" | "memberships">;
+  readonly agents: Pick<AgentDirectory, "current">;
+  readonly namespace: Namespace;
+  readonly clock: Clock;
+  readonly capacity: Capacity;
+  readonly contextLifetimeMs: number;
+  readonly slotFor?: Admission["slotFor"];
+  readonly encryption?: EncryptedIntake | undefined;
+  /** Resolves within five seconds: a catchup that comes before a transaction in order. */
+  readonly ready?: () => Promise<void>;
+}): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
 
   /** Makes durable what came for own machines; returns the rest. Counts of keys alone are not worth a row. */

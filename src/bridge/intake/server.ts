@@ -23,19 +23,6 @@ export interface IntakeObserver {
   recorded(handled: HandledTransaction): void;
 }
 
-export interface IntakeServerOptions {
-  readonly hsToken: string;
-  readonly bodyBytesMax: number;
-  readonly handle: TransactionHandler;
-  /** Called for each committed transaction, after the acknowledgement was handed to the network. */
-  readonly onCommitted: (transaction: HandledTransaction) => void;
-  /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
-  readonly provideGhost: (ghost: GhostMxid) => Promise<boolean>;
-  readonly observe: IntakeObserver;
-  readonly clock: Clock;
-  readonly log: Logger;
-}
-
 const TRANSACTION_ID_BYTES_MAX = 255;
 /** Of a whole event, apart from its `unsigned`. */
 const EVENT_BYTES_MAX = 64 * 1024;
@@ -115,7 +102,18 @@ function transactionIdOf(request: FastifyRequest): string {
   return transactionId;
 }
 
-export function createIntakeServer(options: IntakeServerOptions): FastifyInstance {
+export function createIntakeServer(options: {
+  readonly hsToken: string;
+  readonly bodyBytesMax: number;
+  readonly handle: TransactionHandler;
+  /** Called for each committed transaction, after the acknowledgement was handed to the network. */
+  readonly onCommitted: (transaction: HandledTransaction) => void;
+  /** Makes sure a ghost exists on the homeserver; false if there is no such agent. */
+  readonly provideGhost: (ghost: GhostMxid) => Promise<boolean>;
+  readonly observe: IntakeObserver;
+  readonly clock: Clock;
+  readonly log: Logger;
+}): FastifyInstance {
   const { handle, observe, clock, log } = options;
   const server = Fastify({
     logger: false,

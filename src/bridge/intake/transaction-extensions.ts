@@ -68,9 +68,7 @@ export function readDevicePart(
   return changes;
 }
 
-function listOf(value: unknown): readonly unknown[] {
-  return Array.isArray(value) ? value : [];
-}
+const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
 function usersOf(value: unknown): UserId[] {
   return [...new Set(listOf(value).map(parseUserId))].filter((user) => user !== undefined);

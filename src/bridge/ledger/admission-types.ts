@@ -181,9 +181,7 @@ export interface KnownFacts {
 }
 
 /** The key of an event in its room: an event of any room may name a bare event ID. */
-export function inRoom(room: RoomId, event: EventId): string {
-  return `${room} ${event}`;
-}
+export const inRoom = (room: RoomId, event: EventId): string => `${room} ${event}`;
 
 export interface Derived {
   readonly delegations: readonly NewDelegation[];

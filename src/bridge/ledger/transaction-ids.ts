@@ -32,6 +32,4 @@ export function replyTransactionId(source: EventId, ghost: GhostMxid, purpose: S
 }
 
 /** Of a notice. @param marker its unique marker in the ledger */
-export function noticeTransactionId(marker: string): TransactionId {
-  return derive("notice", [marker]);
-}
+export const noticeTransactionId = (marker: string): TransactionId => derive("notice", [marker]);

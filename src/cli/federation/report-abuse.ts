@@ -143,9 +143,7 @@ interface Filing {
   readonly federation: Federation;
 }
 
-function evidenceFolder(config: string): string {
-  return join(dirname(resolve(config)), "evidence");
-}
+const evidenceFolder = (config: string): string => join(dirname(resolve(config)), "evidence");
 
 /** Contains, files, makes a pack, each whatever became of the one before. @throws what filing throws, at the end */
 async function containFirst(filing: Filing, name: string, config: string): Promise<ExitCode> {

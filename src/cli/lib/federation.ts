@@ -45,9 +45,7 @@ export async function probePartner(name: string, options: DeploymentOptions, pla
 }
 
 /** A plane in a running text, where a bare `2 rooms` would be taken for a count: `plane 2 (rooms)`. */
-export function planeWords(plane: PlaneName): string {
-  return `plane ${PLANE_NUMBERS[plane]} (${plane})`;
-}
+export const planeWords = (plane: PlaneName): string => `plane ${PLANE_NUMBERS[plane]} (${plane})`;
 
 export const progressReporter: Reporter = {
   event: (event) => say(textOf(event)),

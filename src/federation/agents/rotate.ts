@@ -212,9 +212,7 @@ async function publish(context: Federation, parts: AgentParts, options: RotateOp
   return { ...proved, conditions: proved.conditions.filter(({ verdict }) => verdict !== "unmanaged") };
 }
 
-function stagedKey(keyFile: string): string {
-  return `${keyFile}.next`;
-}
+const stagedKey = (keyFile: string): string => `${keyFile}.next`;
 
 function cardAt(file: string): Buffer {
   return readInput(file, "Name the agent's card, as a JSON file; nothing was changed.");

@@ -83,7 +83,7 @@ export function packProblems(value: unknown): string[] {
   return isIntact(parsed.data) ? problems : [...problems, "wrong digest: the pack"];
 }
 
-interface PackInput {
+export async function assemblePack(input: {
   readonly config: FederationConfig;
   readonly current: CurrentState;
   readonly partner: PartnerEntry;
@@ -91,9 +91,7 @@ interface PackInput {
   readonly inside: readonly EvidenceItem[];
   readonly outside: readonly EvidenceItem[];
   readonly clock: Clock;
-}
-
-export async function assemblePack(input: PackInput): Promise<EvidencePack> {
+}): Promise<EvidencePack> {
   const { config, current, partner: entry, window, inside, outside, clock } = input;
   const { partner } = entry;
   const { serverName, azp, issuer, keyIds, classification, contained } = partner;

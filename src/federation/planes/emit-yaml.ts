@@ -11,9 +11,7 @@ export type PlainMap = { readonly [key: string]: Plain | undefined };
 const HEAD =
   "# Rendered from registry/ by `drawbridge federation render`: change the registry, not this file.\n";
 
-export function yamlFile(value: PlainMap): string {
-  return `${HEAD}${mapText(value, "")}`;
-}
+export const yamlFile = (value: PlainMap): string => `${HEAD}${mapText(value, "")}`;
 
 export function yamlDocuments(values: readonly PlainMap[]): string {
   return `${HEAD}${values.map((value) => `---\n${mapText(value, "")}`).join("")}`;

@@ -102,6 +102,4 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
   };
 }
 
-function isRefused({ status }: MatrixAnswer): boolean {
-  return status === 403 || status === 404;
-}
+const isRefused = ({ status }: MatrixAnswer): boolean => status === 403 || status === 404;

@@ -306,6 +306,4 @@ function isSameSecret(before: Secret, now: Secret): boolean {
   return before !== undefined && isDeepStrictEqual(named(before), named(now));
 }
 
-function plain(value: unknown): unknown {
-  return JSON.parse(JSON.stringify(value));
-}
+const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));

@@ -11,9 +11,7 @@ import { openStateFolder } from "../state/folder.ts";
 import { PartnerCache } from "../state/partner-cache.ts";
 import type { Applied, DriftRecord, Refusal } from "../state/plane-records.ts";
 
-export function timestamp(ms: number): string {
-  return new Date(ms).toISOString();
-}
+export const timestamp = (ms: number): string => new Date(ms).toISOString();
 
 /** The one context of every procedure. */
 export type Federation = Readonly<Awaited<ReturnType<typeof openFederation>>>;

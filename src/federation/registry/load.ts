@@ -101,9 +101,7 @@ function unknownFile(path: string): RegistryProblem {
   return { ...base, message, hint: "Rename it; a file that is not read admits nobody." };
 }
 
-function textOf(file: RegistryFile): string {
-  return typeof file === "string" ? file : file.text();
-}
+const textOf = (file: RegistryFile): string => (typeof file === "string" ? file : file.text());
 
 /** Valid files that were read last, because a command reads the registry of several revisions, and most files are as before. */
 const lastRead = new LRUCache<string, object>({ max: 32 });

@@ -40,9 +40,7 @@ export interface TreeEntry {
   readonly mode: string;
 }
 
-export function isSubmodule({ mode }: TreeEntry): boolean {
-  return mode === "160000";
-}
+export const isSubmodule = ({ mode }: TreeEntry): boolean => mode === "160000";
 
 /** Whether it is a file, executable or not: no link and no submodule. */
 export function isFile({ mode }: Pick<TreeEntry, "mode">): boolean {
@@ -352,13 +350,9 @@ interface TreeItem {
   readonly id: string;
 }
 
-function isFolder({ mode }: TreeItem): boolean {
-  return /^0?40000$/.test(mode);
-}
+const isFolder = ({ mode }: TreeItem): boolean => /^0?40000$/.test(mode);
 
-function sortedAs(item: TreeItem): string {
-  return isFolder(item) ? `${item.bytes}/` : item.bytes;
-}
+const sortedAs = (item: TreeItem): string => (isFolder(item) ? `${item.bytes}/` : item.bytes);
 
 /** Of the format of another ID; git keeps no folder without files. */
 function emptyTree({ length }: string): string {

@@ -106,9 +106,7 @@ export function writePlane(state: StateFolder, record: PlaneRecord): void {
   state.write(planeFile(record.plane), record);
 }
 
-function planeFile(plane: PlaneName): string {
-  return `planes/${plane}.json`;
-}
+const planeFile = (plane: PlaneName): string => `planes/${plane}.json`;
 
 const KEPT_MAX = 1_000;
 const KEPT_FILE_BYTES_MAX = 16 * 1_048_576;

@@ -93,9 +93,7 @@ export function foundIn({ probe, subject, verdict, layer, status, reason }: Evid
   return `${probe}${on(subject)}: ${verdict} (${answer})`;
 }
 
-function on(subject: string | null): string {
-  return subject === null ? "" : ` on ${subject}`;
-}
+const on = (subject: string | null): string => (subject === null ? "" : ` on ${subject}`);
 
 const APPLY = (plane: string) => `drawbridge reconcile --once --plane ${plane}`;
 const ROOMS = `${APPLY("rooms")}; what stays out of reach is waived by name.`;

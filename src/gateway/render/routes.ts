@@ -24,9 +24,7 @@ const OPEN: JsonObject = {
   [LIMIT_FILTER]: typed("envoy.config.route.v3.FilterConfig", { disabled: true }),
 };
 
-function method(name: string): JsonObject {
-  return { name: ":method", string_match: { exact: name } };
-}
+const method = (name: string): JsonObject => ({ name: ":method", string_match: { exact: name } });
 
 function onlyCallers(clients: readonly string[]): JsonObject {
   const principals = [...new Set(clients)].sort().map((client) => ({

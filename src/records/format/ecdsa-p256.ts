@@ -45,9 +45,7 @@ function isSignature(data: Uint8Array, key: KeyObject, signature: Uint8Array): b
   }
 }
 
-export function keyIdOf(key: KeyObject): string {
-  return sha256(oneForm(key)).toString("hex");
-}
+export const keyIdOf = (key: KeyObject): string => sha256(oneForm(key)).toString("hex");
 
 /** SubjectPublicKeyInfo of id-ecPublicKey on secp256r1, up to the point's coordinates. */
 const HEAD = Buffer.from("3059301306072a8648ce3d020106082a8648ce3d03010703420004", "hex");
@@ -62,9 +60,7 @@ const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551
 const HALF = ORDER / 2n;
 
 /** Whether a signature is in the one form. It says nothing about whether it verifies. */
-export function isInOneForm(der: Uint8Array): boolean {
-  return inOneForm(der)?.equals(der) === true;
-}
+export const isInOneForm = (der: Uint8Array): boolean => inOneForm(der)?.equals(der) === true;
 
 /** A strictly encoded signature, which is what encoding its two numbers gives; undefined for anything else. */
 export function inOneForm(der: Uint8Array): Buffer | undefined {
@@ -83,9 +79,7 @@ export function inOneFormFromAny(signature: Uint8Array): Buffer | undefined {
   return inOneForm(encode(numberOf(signature.subarray(0, 32)), numberOf(signature.subarray(32))));
 }
 
-function numberOf(bytes: Uint8Array): bigint {
-  return BigInt(`0x0${Buffer.from(bytes).toString("hex")}`);
-}
+const numberOf = (bytes: Uint8Array): bigint => BigInt(`0x0${Buffer.from(bytes).toString("hex")}`);
 
 function encode(r: bigint, s: bigint): Buffer {
   const body = Buffer.concat([encodeInteger(r), encodeInteger(s)]);

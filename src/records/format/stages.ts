@@ -46,9 +46,7 @@ export function counterpartyOf(self: string, removal: Readonly<Record<"remover" 
   return self === removal.remover ? removal.partner : removal.remover;
 }
 
-export function positionOf(stage: StageName): number {
-  return STAGE_NAMES.indexOf(stage) + 1;
-}
+export const positionOf = (stage: StageName): number => STAGE_NAMES.indexOf(stage) + 1;
 
 /** Every statement of a removal, in the order of a record: stage by stage, the remover's first. */
 export function statementOrder(remover: string, partner: string) {

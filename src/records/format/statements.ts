@@ -227,9 +227,7 @@ export const RecordFile = z.strictObject({
 });
 export type RecordFile = z.output<typeof RecordFile>;
 
-export function fileText(value: unknown): string {
-  return `${canonicalize(value as Json)}\n`;
-}
+export const fileText = (value: unknown): string => `${canonicalize(value as Json)}\n`;
 
 export const EXCHANGE_SCHEMA = "svc.federation.offboarding_exchange.v1";
 

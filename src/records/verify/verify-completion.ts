@@ -219,9 +219,7 @@ function checkKept({ remover, duties: { retention, backup_expiry }, bound, repor
   for (const word of differing) report("duties_differ", word);
 }
 
-function isDuties({ stage }: StagePredicate): boolean {
-  return PLANE_OF_STAGE[stage] === null;
-}
+const isDuties = ({ stage }: StagePredicate): boolean => PLANE_OF_STAGE[stage] === null;
 
 function checkPurge({ partner, duties: { purge }, bound, items, isWhole, report }: Bound): void {
   if (!isWhole) return;

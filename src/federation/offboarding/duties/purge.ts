@@ -287,9 +287,7 @@ function rows(counts: Readonly<Record<string, number>>): string[] {
   return Object.entries(counts).map(([table, n]) => `${table}=${n}`);
 }
 
-function notRead({ staying }: PurgePlan) {
-  return staying.filter(({ reason }) => reason === NOT_READ);
-}
+const notRead = ({ staying }: PurgePlan) => staying.filter(({ reason }) => reason === NOT_READ);
 
 /** What stays against the record's will, however little, because nothing of the homeserver's can delete it. */
 function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[] {

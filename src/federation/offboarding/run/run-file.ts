@@ -82,9 +82,7 @@ const FOLDER = "offboarding";
 const RUN_FILE = "run.json";
 export const RECORD_FILE = "record.json";
 
-export function runFile(run: string, name: string): string {
-  return `${FOLDER}/${run}/${name}`;
-}
+export const runFile = (run: string, name: string): string => `${FOLDER}/${run}/${name}`;
 
 export function recordFileOf({ run, state }: Run): string {
   return join(state.path, runFile(run, RECORD_FILE));

@@ -234,9 +234,7 @@ function roomsOfOthers(items: readonly EvidenceItem[], named: readonly OutOfReac
     .map((subject) => ({ subject, reason: NOT_OUR_ROOM, hint }));
 }
 
-function subjectOf({ subject }: EvidenceItem): string {
-  return subject ?? "";
-}
+const subjectOf = ({ subject }: EvidenceItem): string => subject ?? "";
 
 /** Denials of the counterparty since the stage was opened; the border writes them a moment after it denies. */
 async function violationsSince({ config, outside, clock }: RunContext, partner: Partner, openedAt: string) {

@@ -29,8 +29,6 @@ export const gatewayRender: PlaneRender = {
   kubernetes: gatewayKubernetes,
 };
 
-type InvocableAgent = ReturnType<typeof invocationOf>["agents"][number];
-
 /** Who may invoke what: a client is listed for exactly those agents; an agent without clients is not there at all. */
 function invocationOf(registry: Registry) {
   const { organisation } = registry;
@@ -106,7 +104,7 @@ function descriptor(perMinute: number, value?: string): Plain {
 
 function agentResources(
   target: KubernetesTarget,
-  { name: agent, offered, clients }: InvocableAgent,
+  { name: agent, offered, clients }: ReturnType<typeof invocationOf>["agents"][number],
 ): Resource[] {
   const { upstream, invokePath, httpJson, forwardToken } = offered;
   const name = resourceName("invoke", agent);
