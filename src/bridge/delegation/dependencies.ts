@@ -1,13 +1,14 @@
 // What the delegation worker is given: every clock, store and connection it uses, and what it counts.
 import type { Logger } from "pino";
 import type { Clock, Random } from "../../domain/clock.ts";
-import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
 import type { DownloadFile, UploadFile } from "../matrix/files.ts";
+import type { SaidIn } from "../matrix/homeserver.ts";
 import type { Outcome } from "../matrix/request-result.ts";
 import type { EventSender } from "../matrix/send-once.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
@@ -31,7 +32,7 @@ export interface DelegationDependencies {
   readonly isAccepted: (
     ghost: GhostMxid,
     room: RoomId,
-    event: EventId,
+    said: SaidIn,
     signal: AbortSignal,
   ) => Promise<Outcome<boolean>>;
   /** Passes a file on. Without it the answer says that there was one. */

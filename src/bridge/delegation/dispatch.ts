@@ -75,8 +75,8 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
   }
   // What a user of the ghost's own server says was accepted before it was stored.
   if (!mayHave && serverOf(claimed.sender) !== serverOf(claimed.ghost)) {
-    const { ghost, roomId, saidIn } = claimed;
-    const accepted = await deps.isAccepted(ghost, roomId, saidIn, running.signal);
+    const { ghost, roomId, saidIn: event, sender } = claimed;
+    const accepted = await deps.isAccepted(ghost, roomId, { event, sender }, running.signal);
     running.signal.throwIfAborted();
     if (accepted.kind !== "ok") {
       const afterMs = accepted.kind === "retry" ? accepted.afterMs : 0;

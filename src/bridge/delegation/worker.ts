@@ -206,8 +206,8 @@ export function createDelegationWorker(
     }),
     sender: createEventSender({ ...sending, ledger }),
     download: createDownloader(sending),
-    isAccepted: (ghost, room, event, signal) =>
-      sending.ghosts.acting(ghost, (actor) => sending.homeserver.isAccepted(actor, room, event), signal),
+    isAccepted: (ghost, room, said, signal) =>
+      sending.ghosts.acting(ghost, (actor) => sending.homeserver.isAccepted(actor, room, said), signal),
     upload: createUploader({ ...sending, random, ledger: rooms }),
     typing: createTyping(clock, (room, ghost, timeoutMs) =>
       sending.ghosts

@@ -17,7 +17,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import { DeviceApi } from "./device-api.ts";
 import { type GhostActor, HomeserverHttp, type HomeserverOptions, NO_VALUE } from "./http.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
-import { mapValue, type Outcome, retry, unlessRefused } from "./request-result.ts";
+import { mapValue, type Outcome, ok, retry, unlessRefused } from "./request-result.ts";
 
 const parsedBy = <T>(parse: (value: unknown) => T | undefined) =>
   z.unknown().transform((value, context) => {
@@ -50,6 +50,12 @@ const TimelineEvent = z.object({
 });
 
 type Profiled = Pick<GhostActor, "ghost" | "signal">;
+
+/** An event that is asked about, and who sent it. */
+export interface SaidIn {
+  readonly event: EventId;
+  readonly sender: UserId;
+}
 
 export class Homeserver {
   readonly #http: HomeserverHttp;
@@ -219,14 +225,18 @@ export class Homeserver {
 
   /**
    * Whether an event is part of its room. Synapse also passes on what other servers send and the room's present state forbids,
-   * such as what a banned member says (soft failure, server-server API), and shows it to no client.
+   * such as what a banned member says (soft failure, server-server API), and shows it to no client. In a room that hides its
+   * past it does not show either what was said before the ghost joined: there it counts that the sender is a member.
    */
-  async isAccepted(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<boolean>> {
-    const found = await this.event(actor, roomId, eventId);
+  async isAccepted(actor: GhostActor, roomId: RoomId, { event, sender }: SaidIn): Promise<Outcome<boolean>> {
+    const found = await this.event(actor, roomId, event);
     if (found.kind !== "refused" || found.errcode !== "M_NOT_FOUND") return mapValue(found, () => true);
     // Nor does it show anything of a room that the ghost is not in, or not yet.
-    const read = await this.stateEvent(actor, roomId, "m.room.create");
-    return mapValue(read, () => false);
+    const read = await this.stateEvent(actor, roomId, "m.room.history_visibility");
+    if (read.kind !== "ok") return read;
+    const isPastHidden = ["joined", "invited"].includes(String(read.value?.["history_visibility"]));
+    if (!isPastHidden) return ok(false);
+    return mapValue(await this.joinedMembers(actor, roomId), (members) => members.includes(sender));
   }
 
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {

@@ -47,7 +47,7 @@ describe("dispatch", () => {
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, { state: "denied", stage: "policy", reason: "sender_policy_rejected" });
-    assert.deepEqual(asked, [ghost(), row.room, row.event]);
+    assert.deepEqual(asked, [ghost(), row.room, { event: row.event, sender: SENDER }]);
     assert.deepEqual([agent.seen.length, await limiterTokens()], [0, undefined]);
     assert.deepEqual(await fixture.rows("SELECT * FROM bridge_notices"), []);
   });

@@ -2,13 +2,32 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import { sha256 } from "../../../../src/domain/digest.ts";
-import { parseMember, type RoomId } from "../../../../src/domain/identifiers.ts";
+import { parseMember, type RoomId, type UserId } from "../../../../src/domain/identifiers.ts";
 import { TcpLink } from "../../../chaos/tcp-link.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { http2Server, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
-import { ghost } from "../../../support/ledger.ts";
+import { event, ghost } from "../../../support/ledger.ts";
 
 const TIMEOUT_MS = 300;
+
+it("what is not shown was not accepted, unless the room hides its past and the sender is a member [DEL-2]", async (t) => {
+  const roomId = "!r" as RoomId;
+  let visibility = "shared";
+  const { url } = await scriptedHomeserver(t, ({ path }) => {
+    if (path.includes("/event/")) return { status: 404, body: { errcode: "M_NOT_FOUND" } };
+    if (path.includes("/state/")) return { body: { history_visibility: visibility } };
+    return { body: { joined: { "@alice:b.test": {} } } };
+  });
+  const { homeserver } = ghostSide(t, url);
+  const isAccepted = async (sender: string) => {
+    const said = { event: event("q"), sender: sender as UserId };
+    const outcome = await homeserver.isAccepted({ ghost: ghost(), deviceId: "D" }, roomId, said);
+    return outcome.kind === "ok" ? outcome.value : outcome;
+  };
+  assert.equal(await isAccepted("@alice:b.test"), false);
+  visibility = "joined";
+  assert.deepEqual([await isAccepted("@alice:b.test"), await isAccepted("@banned:b.test")], [true, false]);
+});
 
 describe("requests to a faulty homeserver", () => {
   it("an answer is classified as ok, retry or refused", async (t) => {
