@@ -105,7 +105,9 @@ async function stepLocked(step: PlaneStep, record: PlaneRecord): Promise<Applied
   }
   const mark = { revision: desired.revision, digest, at: timestamp(clock.now()) };
   writePlane(state, { ...known, applying: mark });
-  const attempts = settled && !inForce ? (known.applied?.attempts ?? 0) + 1 : 0;
+  // A pass that has ended only because its time was over has not failed: the next one does not wait longer than it did.
+  const isGoingOn = known.applied?.outOfReach.some(({ reason }) => reason === "being_invited") === true;
+  const attempts = settled && !inForce && !isGoingOn ? (known.applied?.attempts ?? 0) + 1 : 0;
   const { applied, changed } = await apply(step, attempts);
   const after = afterAttempt(known, applied, changed || drift > 0);
   writePlane(state, after);

@@ -58,7 +58,7 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
   let changed = false;
   /** As they are once all partners' ACLs are restored: other servers are waited for once, not once for each partner. */
   const states = new Map<RoomId, RoomState>();
-  const reopenings = partners.map((partner) => {
+  const reopenings = await mapConcurrent(partners, ROOMS_AT_ONCE, async (partner) => {
     const miss = (room: RoomId, reason: RoomReason, at = "") =>
       outOfReach.push({ partner, subject: `${visibleId(room)}${at}`, reason, hint: ROOM_REASONS[reason] });
     const lift = ({ room }: RoomRecord) => journalOf(session, partner).append({ act: "lifted", room });
@@ -69,11 +69,8 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
       return room;
     };
     const records = journalOf(session, partner).rooms;
-    // One that was to be replaced, and is not yet, is opened again; nobody of ours was in the one that was to be left.
-    const ended = records.filter(
-      ({ gone, replace, replacement }) =>
-        gone !== undefined || replacement !== undefined || replace?.creator === null,
-    );
+    const ended: RoomRecord[] = [];
+    for (const record of records) if (await isEnded(session, record)) ended.push(record);
     const restorable = records.filter((record) => !ended.includes(record));
     return { partner, miss, lift, attempt, ended, restorable };
   });
@@ -129,6 +126,13 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
     );
   }
   return { changed, outOfReach };
+}
+
+/** One that was to be replaced, and is not taken away yet, is opened again; nobody of ours was in the one that was to be left. */
+async function isEnded({ operator }: RoomsSession, { room, gone, replace, replacement }: RoomRecord) {
+  if (gone !== undefined || replace?.creator === null) return true;
+  // A homeserver blocks a room before it takes anybody out of it; until then everybody of ours is there.
+  return replacement !== undefined && (await operator.isBlocked(room));
 }
 
 /** Whether a containment has blocked the room, of this partner alone: a removal leaves its rooms blocked for good. */

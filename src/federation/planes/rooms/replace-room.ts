@@ -209,8 +209,13 @@ async function moveEverybody(
   before: { readonly asked: ReadonlySet<UserId>; readonly asking: (user: UserId) => Promise<void> },
 ) {
   const isIn = await membershipIn(session, to);
+  // Of a server that is closed since an earlier pass nobody is invited.
   const toInvite = [...members, ...invited].filter(
-    (user) => user !== creator && !isIn.has(user) && !before.asked.has(user),
+    (user) =>
+      user !== creator &&
+      !isIn.has(user) &&
+      !before.asked.has(user) &&
+      !isClosing(session.intent.closing, serverOf(user)),
   );
   const until = session.clock.now() + MOVING_MAX_MS;
   let isLate = false;

@@ -178,6 +178,13 @@ describe("reconcile pass", () => {
     await pass();
     assert.deepEqual(parts.applied, ["gateway"]);
     assert.equal(waits("gateway"), 10_000, "longer each time");
+    const moving = { ...left, reason: "being_invited" };
+    parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [moving] }));
+    for (const wait of [60_000, 30_000, 30_000]) {
+      await clock.advance(600_000);
+      await pass();
+      assert.equal(waits("rooms"), wait, "what only goes on is not put off longer each time");
+    }
     parts.instead.clear();
     await pass({ force: true });
     assert.deepEqual(parts.applied, ["gateway", "card", "rooms"]);

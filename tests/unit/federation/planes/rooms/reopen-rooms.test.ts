@@ -256,6 +256,42 @@ describe("reopenRooms", () => {
     );
   });
 
+  it("a room from which not everybody was moved yet is opened again itself [PLN-2]", async () => {
+    const events = stateWithBanned(JOINED);
+    const calls: string[] = [];
+    const entries: readonly JournalEntry[] = [
+      { act: "replace", room: ROOM, creator: ALICE, users: [] },
+      { act: "replacement", room: ROOM, to: NEXT, aliases: [], members: [ALICE], invited: [] },
+    ];
+    const ban = { before: "join", event: "$1" as EventId, actor: ALICE } as const;
+    const record = entries.reduce<RoomRecord | undefined>(foldEntry, {
+      ...{ room: ROOM, bans: new Map([[JOINED, ban]]) },
+    });
+    let isBlocked = false;
+    const session = {
+      intent: { own: OWN, allow: [OWN, PARTNER], retained: [PARTNER], closing: [] },
+      operatorId: `@operator:${OWN}`,
+      operator: { roomState: async () => events, isBlocked: async () => isBlocked },
+      journals: new Map([[PARTNER, { rooms: [record], room: () => record, append: async () => undefined }]]),
+      clock: new ManualClock(0),
+      home: { differing: async () => [] },
+      tokens: {
+        unusable: new Set(),
+        as: async (userId: UserId) => ({
+          userId,
+          setMembership: async (room: RoomId, who: UserId) => void calls.push(`unban ${room} ${who}`),
+        }),
+      },
+      note: (text: string) => void calls.push(text),
+    } as unknown as RoomsSession;
+    await reopenRooms(session);
+    assert.equal(calls[0], `unban ${ROOM} ${JOINED}`);
+    calls.length = 0;
+    isBlocked = true;
+    await reopenRooms(session);
+    assert.match(String(calls[0]), /does not come back/);
+  });
+
   it("a partner whose journal is damaged gets nothing back, and the drift check names it [PLN-2]", async () => {
     const other = "c.test" as ServerName;
     const lifted: UserId[] = [];

@@ -52,13 +52,14 @@ describe("replaceRoom", () => {
   it("a pass ends although many are to be moved slowly, and the next ones go on with them [PLN-2]", async () => {
     const people = Array.from({ length: 30 }, (_, index) => `@p${index}:a.test` as UserId);
     const guests = Array.from({ length: 30 }, (_, index) => `@g${index}:c.test` as UserId);
+    const closedSince = "@late:d.test" as UserId;
     const event = (type: string, state_key: string, content: Record<string, unknown>) => ({
       ...{ type, state_key, sender: ALICE, event_id: `$${type}` as EventId, origin_server_ts: 0, content },
     });
     const member = (user: UserId, membership: string) => event("m.room.member", user, { membership });
     const state = readRoomState(ROOM, [
       event("m.room.create", "", { room_version: "10" }),
-      ...[ALICE, ...people, ...guests].map((user) => member(user, "join")),
+      ...[ALICE, ...people, ...guests, closedSince].map((user) => member(user, "join")),
     ]);
     const clock = new ManualClock(0);
     const moved = new Map<UserId, string>([[ALICE, "join"]]);
@@ -84,7 +85,7 @@ describe("replaceRoom", () => {
     };
     const session = {
       ...{ clock, operatorId: "@operator:a.test" },
-      intent: { own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"], closing: [] },
+      intent: { own: "a.test", allow: ["a.test"], retained: ["c.test", "d.test"], closing: [] },
       operator: {
         ...{ isPerson: async () => true, deletion: async () => "complete", isBlocked: async () => isOver },
         roomState: async (room: RoomId) => {
@@ -103,10 +104,12 @@ describe("replaceRoom", () => {
       const begun = clock.now();
       ends.push((await replaceRoom({ session, state, concerned: CONCERNED, rooms: [] })).obstacle);
       assert.ok(clock.now() - begun < 150_000, `pass ${passes} took ${clock.now() - begun} ms`);
+      Object.assign(session.intent, { retained: ["c.test"], closing: [{ serverName: "d.test" }] });
       assert.equal(isOver, passes === 2, "the old room is left only when everybody was moved");
     }
     assert.deepEqual(ends, ["being_invited", "being_invited", undefined]);
     assert.equal(new Set(invited).size, invited.length, "nobody is invited twice");
+    assert.ok(!invited.includes(closedSince), "nor is anybody of a partner that is closed since");
     assert.deepEqual([record?.gone?.moved, record?.gone?.invited], [31, 29]);
   });
 
