@@ -43,8 +43,11 @@ export function reconciledItems(
   declared: Direction,
 ): readonly EvidenceItem[] {
   const { digest } = planes[plane];
-  const isReached = applied?.outcome === "in_force" && applied.digest === digest;
   const left = (applied?.outOfReach ?? []).filter((one) => one.partner === partner);
+  // Rooms that are out of reach because of another partner say nothing of this one, whose own rooms are all observed.
+  const isOfOthers = plane === "rooms" && applied?.outcome === "incomplete" && left.length === 0;
+  const isWhole = applied?.outcome === "in_force" || isOfOthers;
+  const isReached = isWhole && applied.digest === digest;
   const names = [...new Set(left.map(({ subject }) => subjectWord(subject)))];
   return Array.from({ length: Math.max(1, Math.ceil(names.length / NAMES_MAX)) }, (_, part) =>
     seal({

@@ -243,6 +243,21 @@ describe("applyPlanes", () => {
     assert.deepEqual(names("border"), ["in_force", "policy_admits_partner"]);
   });
 
+  it("what is out of reach because of another partner keeps none from being closed or restored [CON-1]", async (t) => {
+    const { contain, restore, federation, parts } = await control(t);
+    await runPass(federation);
+    const left = { partner: "matrix.other.example", subject: "!room", reason: "no_power", hint: "Get it." };
+    parts.instead.set("rooms", async () => ({ state: "incomplete", changed: true, outOfReach: [left] }));
+    parts.rooms.push("!harbour:harbour.example");
+    for (const act of [contain, restore]) {
+      const { act: name, partner } = await act();
+      const applied = await applyPlanes(federation, name, partner);
+      assert.ok(applied.every(({ done }) => done));
+      const rooms = applied.find(({ plane }) => plane === "rooms");
+      assert.deepEqual([rooms?.outcome, rooms?.outOfReach], ["incomplete", []]);
+    }
+  });
+
   it("names a plane that does not close, and closes the others [CON-1]", async (t) => {
     const { contain, federation, parts } = await control(t);
     await runPass(federation);
