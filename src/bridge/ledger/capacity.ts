@@ -96,9 +96,9 @@ function slotsOf(before: OpenCounts, most: Capacity) {
   const open = new Map(before);
   const openIn = (share: string) => open.get(share) ?? 0;
 
-  /** The limit of a larger share, for what is open of an agent in it. */
-  const limitFor = (ofAgent: string, limit: number | undefined) => {
-    const isReserved = openIn(ofAgent) < (most.agentReserve ?? 0);
+  /** The limit of a larger share, for what is open of an agent, or of a server, in it. */
+  const limitFor = (ofOne: string, limit: number | undefined, reserve = most.agentReserve ?? 0) => {
+    const isReserved = openIn(ofOne) < reserve;
     return isReserved && limit !== undefined ? withReserves(limit) : limit;
   };
 
@@ -123,13 +123,20 @@ function slotsOf(before: OpenCounts, most: Capacity) {
       ]);
     },
 
-    takeEnvelope: ({ room, sender }: NewIntakeEnvelope): EnvelopeDenial | null =>
-      take([
+    takeEnvelope({ room, sender }: NewIntakeEnvelope): EnvelopeDenial | null {
+      const ofServer = `awaiting ${serverOf(sender)}`;
+      return take([
         ["sender_envelopes_exceeded", `sender ${sender}`, most.senderEnvelopes],
         ["room_envelopes_exceeded", `room ${room}`, most.roomEnvelopes],
-        ["server_envelopes_exceeded", `awaiting ${serverOf(sender)}`, most.serverEnvelopes],
-        ["global_envelopes_exceeded", "awaiting", most.globalEnvelopes],
-      ]),
+        ["server_envelopes_exceeded", ofServer, most.serverEnvelopes],
+        // Servers that fill all of it leave each other one what one of its users may have.
+        [
+          "global_envelopes_exceeded",
+          "awaiting",
+          limitFor(ofServer, most.globalEnvelopes, most.senderEnvelopes),
+        ],
+      ]);
+    },
   };
 }
 

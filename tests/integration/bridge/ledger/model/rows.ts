@@ -206,7 +206,8 @@ export class ModelRows {
     if (this.awaiting((one) => one.room === room) >= roomEnvelopes) return "room_envelopes_exceeded";
     const isOfServer = (one: Envelope) => serverOf(one.sender) === serverOf(sender);
     if (this.awaiting(isOfServer) >= serverEnvelopes) return "server_envelopes_exceeded";
-    return this.awaiting(() => true) >= globalEnvelopes ? "global_envelopes_exceeded" : null;
+    const most = this.awaiting(isOfServer) < senderEnvelopes ? 2 * globalEnvelopes : globalEnvelopes;
+    return this.awaiting(() => true) >= most ? "global_envelopes_exceeded" : null;
   }
 
   protected full({ room, sender }: Arrival, ghost: string): TerminalReason | null {
