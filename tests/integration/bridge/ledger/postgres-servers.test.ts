@@ -132,7 +132,7 @@ describe("a server that is gone without a word", () => {
   });
 
   it("a transaction that the server ended, because its process hung meanwhile, is made again [DEL-9]", async (t) => {
-    const idle_in_transaction_session_timeout = 10;
+    const idle_in_transaction_session_timeout = 80;
     const pool = createLedgerPool({ connectionString: one.url, max: 1, idle_in_transaction_session_timeout });
     t.after(() => pool.end());
     pool.on("error", () => {});
