@@ -16,16 +16,15 @@ const REPAIR = /```sql\n(UPDATE local_current_membership .*?)```/s.exec(
 )?.[1] as string;
 const MALLORY = `@mallory:${OUTSIDE}` as UserId;
 
-describe("what no room accepts", () => {
-  const server = serverOfFile();
-  const closing: Parameters<TestContext["after"]>[0][] = [];
-  after(async () => {
-    for (const close of closing) await (close as () => unknown)();
-    await (await server).stop();
-  });
+const server = await serverOfFile();
+const closing: Parameters<TestContext["after"]>[0][] = [];
+after(async () => {
+  for (const close of closing) await (close as () => unknown)();
+  await server.stop();
+});
 
+describe("what no room accepts", () => {
   async function setUp(entry: Readonly<Record<string, unknown>>, options: Readonly<Record<string, unknown>>) {
-    await server;
     const synapse = await startSynapse({ federates: true });
     const bridge = await encryptedBridge({ after: (close) => closing.push(close) }, synapse, { entry });
     closing.push(() => synapse.dispose());
