@@ -56,10 +56,11 @@ class Record:
 
 
 class Homeserver:
-    """The enforcing cache and the invitations."""
+    """The enforcing cache, the invitations and who is in which room."""
 
     def __init__(self, inviter: str | None = None) -> None:
         self.inviter = inviter
+        self.joined: set[tuple[str, str]] = set()
         self.forgotten: list[str] = []
 
     def forget(self, room_id: str) -> None:
@@ -67,6 +68,10 @@ class Homeserver:
 
     async def inviter_of(self, _user_id: str, _room_id: str) -> str | None:
         return self.inviter
+
+    async def is_joined(self, user_id: str, room_id: str) -> bool:
+        assert user_id.endswith(f":{OWN}"), "of others the homeserver knows nothing"
+        return (user_id, room_id) in self.joined
 
 
 class Fixture:
@@ -123,6 +128,20 @@ def test_an_invitation_is_answered_by_a_code_or_not_spam_and_never_by_a_bool() -
     assert now(ruled.ask.federated_user_may_invite(member(BOB, "invite", ALICE))) is Codes.FORBIDDEN
     assert ruled.border.counts == {"server_not_allowed": 1, "invite_rule_denied": 1}
     assert now(ruled.ask.should_drop_federated_event(event(DORA))) is False
+
+
+def test_an_invitation_of_somebody_who_is_in_the_room_is_denied() -> None:
+    fixture = admitting(THIRD)
+    invitation = member(DORA, "invite", ALICE)
+    fixture.homeserver.joined = {(f"@anna:{OWN}", ROOM), (ALICE, f"!other:{OWN}")}
+    assert now(fixture.ask.federated_user_may_invite(invitation)) is NOT_SPAM
+    fixture.homeserver.joined = {(ALICE, ROOM)}
+    assert now(fixture.ask.federated_user_may_invite(invitation)) is Codes.FORBIDDEN
+    assert fixture.record.written == [], "the policy allows the server"
+    for target in (BOB, None):
+        other = event(DORA, "m.room.member", state_key=target, content={"membership": "invite"})
+        answer = now(fixture.ask.federated_user_may_invite(other))
+        assert answer is NOT_SPAM, "the homeserver refuses it itself"
 
 
 def test_relayed_messages_are_emptied_and_state_is_left_alone() -> None:

@@ -73,7 +73,9 @@ def fake_api(lookup: object, acl: object = None, without: str = "", *, is_in: bo
         return is_in if kind == "m.room.create" and is_in else acl
 
     state = SimpleNamespace(get_server_acl_for_room=lookup, get_current_state_event=current)
-    store = SimpleNamespace(get_invite_for_local_user_in_room=current)
+    store = SimpleNamespace(
+        get_invite_for_local_user_in_room=current, get_local_current_membership_for_user_in_room=current
+    )
     for holder in (state, store):
         if hasattr(holder, without):
             delattr(holder, without)

@@ -14,6 +14,7 @@ import { renderRegistration } from "../../src/bridge/setup/registration.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../src/domain/identifiers.ts";
 import { freshSigningKey } from "../../src/federation/homeserver/signed-request.ts";
+import { ROOT } from "./temporary.ts";
 import { startTestServer, TEST_POSTGRES_URL } from "./test-server.ts";
 
 const START_TIMEOUT_MS = 120_000;
@@ -47,6 +48,8 @@ export interface TestSynapse {
 export interface TestSynapseOptions {
   /** Whether other servers may reach it. */
   readonly federates?: boolean;
+  /** Loads the border module, with a policy that allows these servers. */
+  readonly allowedServers?: readonly string[];
   /** Makes the registration file as an operator would, before the homeserver starts; returns its path. */
   readonly register?: (homeserverUrl: string, bridgePort: number) => Promise<string>;
 }
@@ -114,6 +117,14 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
   write(HOMESERVER_FILES.macaroonSecret, secret());
   write(HOMESERVER_FILES.formSecret, secret());
   write(HOMESERVER_FILES.signingKey, freshSigningKey(systemRandom, "a_test"));
+  const { allowedServers } = options;
+  const border = {
+    policyFile: join(directory, "policy.json"),
+    violationsFile: join(directory, "violations.jsonl"),
+    statusTokenFile: join(directory, "status-token"),
+  };
+  write("policy.json", JSON.stringify({ allowed_servers: [SERVER_NAME, ...(allowedServers ?? [])] }));
+  write("status-token", secret());
   const rendered = renderHomeserver({
     serverName: SERVER_NAME,
     directory,
@@ -127,6 +138,7 @@ export async function startSynapse(options: TestSynapseOptions = {}): Promise<Te
       name: database.name,
     },
     registrationFiles: [registrationFile ?? join(directory, "registration.yaml")],
+    ...(allowedServers !== undefined && { border }),
   });
   for (const [name, text] of Object.entries(rendered)) write(name, text);
   const federationPort = await freePort();
@@ -188,7 +200,11 @@ async function launch(python: string, directory: string, url: string): Promise<C
   const child = spawn(
     python,
     ["-m", "synapse.app.homeserver", "--config-path", join(directory, HOMESERVER_FILES.config)],
-    { cwd: directory, stdio: ["ignore", log, log] },
+    {
+      cwd: directory,
+      env: { ...process.env, PYTHONPATH: join(ROOT, "border/src") },
+      stdio: ["ignore", log, log],
+    },
   );
   closeSync(log);
   const deadline = systemClock.now() + START_TIMEOUT_MS;

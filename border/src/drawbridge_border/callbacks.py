@@ -1,8 +1,8 @@
 """What the homeserver asks the module, and the module's answers.
 
 Invariants: no callback raises: an internal error denies and is counted; a callback that lets pass does no I/O
-but one stat; answers are NOT_SPAM or a code, never a bool where the homeserver reads bools the other way
-round.
+but one stat, and of an invitation or a join one query; answers are NOT_SPAM or a code, never a bool where the
+homeserver reads bools the other way round.
 """
 
 from __future__ import annotations
@@ -56,11 +56,14 @@ def _closed(otherwise: Result) -> Callable[[Method[Parameters, Result]], Method[
     return wrap
 
 
-class Inviters(Protocol):
-    """Who invited a local user."""
+class Memberships(Protocol):
+    """What the homeserver knows of local users in rooms."""
 
     async def inviter_of(self, user_id: str, room_id: str) -> str | None:
         """The user ID of who invited a local user to a room, if there is an invitation."""
+
+    async def is_joined(self, user_id: str, room_id: str) -> bool:
+        """Whether a local user is in a room."""
 
 
 class AclCache(Protocol):
@@ -74,12 +77,12 @@ class Callbacks:
     """One method for each callback that the module registers."""
 
     def __init__(
-        self, border: Border, inviters: Inviters, acls: AclCache, *, rejects_relayed_events: bool
+        self, border: Border, memberships: Memberships, acls: AclCache, *, rejects_relayed_events: bool
     ) -> None:
         """rejects_relayed_events: whether a denied server's messages are taken from other servers."""
         self.border = border
         self._policy = border.policy
-        self._inviters = inviters
+        self._memberships = memberships
         self._acls = acls
         self._rejects_relayed_events = rejects_relayed_events
 
@@ -100,7 +103,10 @@ class Callbacks:
 
     @_closed(FORBIDDEN)
     async def federated_user_may_invite(self, event: EventBase) -> Answer:
-        """Deny an invitation from outside: by server, or all of them."""
+        """Deny an invitation from outside: by server, all of them, or of a local user who is in the room.
+
+        The homeserver would take that user for an invited one, who may neither read nor write in the room.
+        """
         server = server_of(event.sender)
         policy = self.border.policy.current()
         if server not in policy.allowed:
@@ -108,6 +114,11 @@ class Callbacks:
             return Codes.FORBIDDEN
         if policy.denies_all_invites:
             self.border.deny("invite_rule_denied", server, room=event.room_id, event=event.event_id)
+            return Codes.FORBIDDEN
+        target = event.get_state_key()
+        if target is None or server_of(target) != self.border.local_server:
+            return NOT_SPAM
+        if await self._memberships.is_joined(target, event.room_id):
             return Codes.FORBIDDEN
         return NOT_SPAM
 
@@ -163,7 +174,7 @@ class Callbacks:
         """Deny accepting an invitation of a denied server's user, and joining a room that its ID names."""
         servers = [server_of(room_id)] if ":" in room_id else []
         if is_invited:
-            inviter = await self._inviters.inviter_of(user_id, room_id)
+            inviter = await self._memberships.inviter_of(user_id, room_id)
             servers += [] if inviter is None else [server_of(inviter)]
         for server in servers:
             if not self.border.admits(server):

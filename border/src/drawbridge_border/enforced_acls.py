@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from synapse.api.constants import EventTypes
+from synapse.api.constants import EventTypes, Membership
 from synapse.module_api import ModuleApi
 from synapse.util.stringutils import parse_server_name
 
@@ -72,7 +72,9 @@ class EnforcedAcls:
             self._forget = self._lookup.invalidate
             self._cached = self._lookup.cache.get_immediate
             self._state_event = state.get_current_state_event
-            self._invite = homeserver.get_datastores().main.get_invite_for_local_user_in_room
+            store = homeserver.get_datastores().main
+            self._invite = store.get_invite_for_local_user_in_room
+            self._membership = store.get_local_current_membership_for_user_in_room
             acls = importlib.import_module("synapse.storage.controllers.state")
             self._evaluator_of: Callable[[EventBase], _Evaluator] = acls.server_acl_evaluator_from_event
             self._sleep = api.sleep
@@ -143,6 +145,11 @@ class EnforcedAcls:
         """Who invited a local user to a room, if there is an invitation."""
         invite = await self._invite(user_id, room_id)
         return None if invite is None else invite.sender
+
+    async def is_joined(self, user_id: str, room_id: str) -> bool:
+        """Whether a local user is in a room."""
+        membership, _ = await self._membership(user_id, room_id)
+        return membership == Membership.JOIN
 
 
 class _Turns:

@@ -24,8 +24,12 @@ after(async () => {
 });
 
 describe("what no room accepts", () => {
-  async function setUp(entry: Readonly<Record<string, unknown>>, options: Readonly<Record<string, unknown>>) {
-    const synapse = await startSynapse({ federates: true });
+  async function setUp(
+    entry: Readonly<Record<string, unknown>>,
+    options: Readonly<Record<string, unknown>>,
+    border: Parameters<typeof startSynapse>[0] = {},
+  ) {
+    const synapse = await startSynapse({ federates: true, ...border });
     const bridge = await encryptedBridge({ after: (close) => closing.push(close) }, synapse, { entry });
     closing.push(() => synapse.dispose());
     await bridge.start();
@@ -75,6 +79,16 @@ describe("what no room accepts", () => {
     await bridge.rows("UPDATE bridge_delegations SET due_at = now() WHERE due_at IS NOT NULL");
     await answered(alice, room, 1);
     await bridge.settled(room);
+  });
+
+  it("the border module refuses an invitation of a ghost that is in the room, which then answers as before [INT-8] [PLN-3]", async () => {
+    const { bridge, outside, alice, room } = await setUp({}, {}, { allowedServers: [OUTSIDE] });
+    const invite = (of: RoomId) => outside.invite(of, GHOST as UserId, MALLORY);
+    await assert.rejects(invite(room), /HTTP 403 .*not permitted to send invites/);
+    await ask(alice, room, "afterwards");
+    await answered(alice, room, 1);
+    await bridge.settled(room);
+    await invite(`!of-its-own:${OUTSIDE}` as RoomId);
   });
 
   it("a banned member's question is not asked, and his encryption of the room does not count [DEL-2] [ENC-1]", async () => {
