@@ -91,7 +91,13 @@ def fake_api(lookup: object, acl: object = None, without: str = "", *, is_in: bo
 
 
 @pytest.mark.parametrize(
-    "missing", ["get_server_acl_for_room", "get_current_state_event", "get_invite_for_local_user_in_room"]
+    "missing",
+    [
+        "get_server_acl_for_room",
+        "get_current_state_event",
+        "get_invite_for_local_user_in_room",
+        "get_local_current_membership_for_user_in_room",
+    ],
 )
 def test_a_homeserver_without_what_the_module_needs_does_not_start(missing: str, tmp_path: Path) -> None:
     api = fake_api(Lookup(None), without=missing)
