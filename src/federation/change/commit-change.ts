@@ -5,7 +5,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine } from "../../domain/printable.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
-import { assessBranch, assessInPlace } from "../reconcile/accept-head.ts";
+import { assessBranch, assessInPlace, type OnBadHead } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import {
   type RevisionFiles,
@@ -182,9 +182,6 @@ export interface SetAside {
   /** Files that go back to it; empty when the whole tree does. */
   readonly paths: readonly string[];
 }
-
-/** What a head that is not good means for a change: it is refused, or what is wrong with it is left out. */
-export type OnBadHead = "refuse" | "workaround";
 
 /**
  * @param about the partner to be changed: a refused head that lacks it does not change what is in force, and is not built on

@@ -56,6 +56,6 @@ function planeStatus({ state, planes }: Federation, plane: PlaneName) {
     retryAt: applied?.retryAt ?? null,
     outOfReach: applied?.outOfReach ?? [],
     drift: driftCheck?.differences ?? null,
-    lookedAt: driftCheck?.at ?? null,
+    lookedAt: driftCheck?.succeededAt ?? null,
   };
 }

@@ -13,7 +13,7 @@ import { GitRevision, Identifier } from "../../records/format/fields.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
-import type { CurrentState } from "../reconcile/accept-head.ts";
+import type { acceptedState } from "../reconcile/accept-head.ts";
 import { CONTAINMENTS, ContainmentRecord, containmentRecordsOf } from "../registry/containment-record.ts";
 import { closedPlanes, Partner, type PartnerEntry } from "../registry/partner.ts";
 import { collectStream, STREAM_NAMES, StreamEvidence, StreamSummary, type Window } from "./record-streams.ts";
@@ -85,7 +85,7 @@ export function packProblems(value: unknown): string[] {
 
 export async function assemblePack(input: {
   readonly config: FederationConfig;
-  readonly current: CurrentState;
+  readonly current: Pick<Awaited<ReturnType<typeof acceptedState>>, "repository" | "desired">;
   readonly partner: PartnerEntry;
   readonly window: Window;
   readonly inside: readonly EvidenceItem[];

@@ -9,7 +9,7 @@ import { changeBase, commitChange } from "../change/commit-change.ts";
 import { PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type Judged, judge } from "../probes/report.ts";
-import { goodState } from "../reconcile/accept-head.ts";
+import { acceptedState } from "../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry } from "../registry/partner.ts";
 import { type RoomsChoice, readmissionRecordPath } from "../registry/readmission-record.ts";
@@ -224,7 +224,7 @@ export function readmissionStatus(readmission: Readmission) {
 
 /** @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused */
 export async function planReadmission(context: WorkflowContext, named: string, choice?: RoomsChoice) {
-  const { desired } = await goodState(context);
+  const { desired } = await acceptedState(context, "refuse");
   const { partner } = findPartner(desired.registry, named);
   const readmission = await requireReadmission(context, desired.revision, partner);
   const { id, rooms, touched } = readmission;

@@ -16,7 +16,7 @@ import {
   withSession,
 } from "../planes/rooms/session.ts";
 import { journalIn, type RoomRecord } from "../planes/rooms/undo-journal.ts";
-import { goodState } from "../reconcile/accept-head.ts";
+import { acceptedState } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { RoomsChoice } from "../registry/readmission-record.ts";
@@ -103,7 +103,7 @@ async function replaceAll(session: RoomsSession, partner: ServerName, rooms: rea
 export async function prepareRooms(context: WorkflowContext, found: Readmission, choice?: RoomsChoice) {
   const { state, say } = context;
   const rooms = choice ?? found.rooms ?? "new";
-  const { desired } = await goodState(context);
+  const { desired } = await acceptedState(context, "refuse");
   const touched = withRepairable(found.touched ?? [], await context.rooms.observe(desired, found.partner));
   const kept = touched.filter((one) => one.state === "kept");
   const replaced = rooms === "new" ? kept : kept.filter(({ repairable }) => repairable === "no");

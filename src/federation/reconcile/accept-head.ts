@@ -225,22 +225,17 @@ export async function assessBranch(context: Federation) {
   return { head, accepted, assessment: await assess(head, context) };
 }
 
-/** The head's state, or the last good one's and why the head is refused. @throws DrawbridgeError `head_refused` without any */
-export async function acceptedState(context: Federation) {
+/** What a head that is not good means: it is refused, or left out of what goes on from what was accepted last. */
+export type OnBadHead = "refuse" | "workaround";
+
+/** The head's state; where it is refused, the last good one's and why, if that is to do. @throws DrawbridgeError `head_refused` */
+export async function acceptedState(context: Federation, onBadHead: OnBadHead = "workaround") {
   const { repository } = context;
   const { accepted, assessment } = await assessBranch(context);
   if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };
   const { refusal } = assessment;
-  if (accepted === undefined)
-    throw new DrawbridgeError("head_refused", refusal.detail, { hint: refusal.hint });
-  return { repository, desired: await stateAt(context, accepted), refusal };
-}
-
-export type CurrentState = Awaited<ReturnType<typeof goodState>>;
-
-export async function goodState(context: Federation) {
-  const { assessment } = await assessBranch(context);
-  if (assessment.good) return { repository: context.repository, desired: assessment.desired };
-  const { detail, hint } = assessment.refusal;
+  if (accepted !== undefined && onBadHead === "workaround")
+    return { repository, desired: await stateAt(context, accepted), refusal };
+  const { detail, hint } = refusal;
   throw new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
 }

@@ -173,12 +173,13 @@ async function findDrift({ context, plane, desired, stateOf }: PlaneStep, record
       const record = keepDrift(state, plane, drift, desired.revision, at);
       reporter.event({ event: "drift", record });
     }
-    return { drift: found, check: { at, differences: found?.length ?? null } };
+    if (found !== undefined) return { drift: found, check: { succeededAt: at, differences: found.length } };
   } catch (error) {
     // The attempt to apply will say more; until then the plane does not count as free of drift.
     reporter.event({ event: "drift_unknown", plane, code: codeOf(error) });
-    return { drift: undefined, check: { at, differences: null } };
   }
+  const succeededAt = record.driftCheck?.succeededAt ?? null;
+  return { drift: undefined, check: { succeededAt, differences: null } };
 }
 
 async function apply({ context, plane, desired }: PlaneStep, attempts: number) {

@@ -6,7 +6,7 @@ import { createServer } from "node:http";
 import { Gauge, Registry } from "prom-client";
 import { DrawbridgeError, undefinedFor } from "../../domain/errors.ts";
 import { listening } from "../../runtime/http.ts";
-import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
+import { PLANE_NAMES } from "../plane-order.ts";
 import { readHead, readPlane } from "../state/plane-records.ts";
 import type { Federation } from "./context.ts";
 
@@ -16,8 +16,6 @@ export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | 
   const registry = new Registry();
   const gauge = (name: string, help: string, labels: readonly string[] = [], collect = () => {}) =>
     new Gauge({ name, help, labelNames: ["plane", ...labels], registers: [registry], collect });
-  /** Remembered, because an alarm on a series that ends with the first failed check would never be raised. */
-  const succeeded = new Map<PlaneName, number>();
   // Registered first, because the others have their values when it has collected.
   const reached = "1 where the last attempt at a plane brought it to its state at the accepted revision";
   const inForce = gauge(`${PREFIX}plane_in_force`, reached, [], () => {
@@ -29,11 +27,10 @@ export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | 
       const isReached = applied?.outcome === "in_force" && applied.revision === accepted;
       inForce.set({ plane }, isReached ? 1 : 0);
       for (const { reason } of applied?.outOfReach ?? []) outOfReach.inc({ plane, reason });
-      if (driftCheck !== null && driftCheck.differences !== null) {
-        drift.set({ plane }, driftCheck.differences);
-        succeeded.set(plane, Date.parse(driftCheck.at) / 1_000);
-      }
-      checked.set({ plane }, succeeded.get(plane) ?? 0);
+      const { differences = null, succeededAt = null } = driftCheck ?? {};
+      if (differences !== null) drift.set({ plane }, differences);
+      // Told after failed checks too: an alarm on a series that ends with the first of them would never be raised.
+      checked.set({ plane }, succeededAt === null ? 0 : Date.parse(succeededAt) / 1_000);
     }
   });
   const left = "What the last attempt at a plane could not bring to its state";

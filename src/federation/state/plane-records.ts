@@ -46,8 +46,10 @@ const PlaneRecord = z.strictObject({
   applying: Mark.nullable(),
   applied: Applied.nullable(),
   inForce: InForce.nullable(),
-  /** The last drift check; `differences` is null where it could not be made. */
-  driftCheck: z.strictObject({ at: Time, differences: z.int().min(0).nullable() }).nullable(),
+  /** The last drift check; `differences` is null where it failed, `succeededAt` where none has ever succeeded. */
+  driftCheck: z
+    .strictObject({ succeededAt: Time.nullable(), differences: z.int().min(0).nullable() })
+    .nullable(),
 });
 export type PlaneRecord = z.output<typeof PlaneRecord>;
 

@@ -10,8 +10,8 @@ import {
   STAGES_LEFT_ALONE,
   type StageName,
 } from "../../records/format/stages.ts";
-import type { OnBadHead } from "../change/commit-change.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
+import type { OnBadHead } from "../reconcile/accept-head.ts";
 import type { Objection } from "./step-verdict.ts";
 
 export interface Step {

@@ -6,7 +6,7 @@ import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { PlaneName } from "../plane-order.ts";
-import { goodState } from "../reconcile/accept-head.ts";
+import { acceptedState, type OnBadHead } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PassResult, runPass } from "../reconcile/pass.ts";
@@ -33,6 +33,8 @@ export interface StepRun<Seen extends Observed> {
   readonly commit?: (() => Promise<unknown>) | undefined;
   /** The plane is brought to the branch's head; `again`: even if recorded as in force; `observe`: nothing is touched. */
   readonly how: "apply" | "again" | "observe";
+  /** What a refused head means for what is only observed. */
+  readonly onBadHead?: OnBadHead;
   /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
   readonly refusalHint?: string | undefined;
   readonly observe: (reached: Reached) => Promise<Seen>;
@@ -74,12 +76,12 @@ export async function observeStep<Seen extends Observed>(
   }
 }
 
-async function reach(
+async function reach<Seen extends Observed>(
   context: Federation,
-  { plane, partner, how, refusalHint }: Pick<StepRun<Observed>, "plane" | "partner" | "how" | "refusalHint">,
+  { plane, partner, how, onBadHead = "refuse", refusalHint }: StepRun<Seen>,
 ): Promise<Reached> {
   if (how === "observe") {
-    const { desired } = await goodState(context);
+    const { desired } = await acceptedState(context, onBadHead);
     const { applied, applying } = readPlane(context.state, plane);
     // An attempt at another state that has no end may have taken away what was in force before it.
     const isStanding = applying === null || applying.digest === applied?.digest;

@@ -36,10 +36,11 @@ import {
   statementIn,
 } from "../../../records/sign/held-statements.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
-import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
+import { acceptedState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/partner.ts";
 import type { StateFolder } from "../../state/folder.ts";
+import { removal } from "../../workflow/procedure.ts";
 import { JudgedCondition } from "../../workflow/step-verdict.ts";
 
 /** Names its subject exactly, and counts only once it stands in a signed statement. */
@@ -188,7 +189,7 @@ export async function openRun(
   }
   const { clock, state, random } = federation;
   // An emergency is not kept from beginning by a head that may not be accepted; nothing of that one counts.
-  const { desired } = await (kind === "emergency" ? acceptedState : goodState)(federation);
+  const { desired } = await acceptedState(federation, removal(kind).onBadHead);
   const { partner } = findPartner(desired.registry, named);
   const own = desired.registry.organisation.serverName;
   const other = partner.serverName;

@@ -14,7 +14,7 @@ import {
   OUT_OF_REACH,
   type OutOfReach as PlaneOutOfReach,
 } from "../../planes/plane.ts";
-import { goodState } from "../../reconcile/accept-head.ts";
+import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { desiredPlane } from "../../reconcile/desired-state.ts";
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
@@ -22,7 +22,7 @@ import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { parseRevision } from "../../repository/repository.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../../workflow/observe-plane.ts";
-import { removalStep } from "../../workflow/procedure.ts";
+import { removal, removalStep } from "../../workflow/procedure.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
 import { HINTS, judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
 import type { RecordFacts } from "../private-record/file.ts";
@@ -59,7 +59,7 @@ export async function observeStage(
   const seal = sealFor(clock, partner, plane ?? "transport");
   if (plane !== null && conditions !== null) {
     const { seen } = await runStep(context, {
-      ...{ plane, partner, how, commit },
+      ...{ plane, partner, how, commit, onBadHead: removal(run.kind).onBadHead },
       observe: (reached) => observeClosed(context, { ...progress, plane }, reached),
       evaluate: (_reached, seen) => seen.conditions,
     });
@@ -261,7 +261,7 @@ const STATIC_TESTS = "check_federation";
 const DUTIES = "duties";
 
 async function observeDuties(context: RunContext, seal: Seal): Promise<Found> {
-  const { desired, repository } = await goodState(context);
+  const { desired, repository } = await acceptedState(context, removal(context.run.kind).onBadHead);
   const { revision } = desired;
   const objections: Objection[] = [];
   const items = [...readDutiesEvidence(context.run)];

@@ -15,7 +15,7 @@ import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/fo
 import { setAsideLines } from "../../change/commit-change.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";
-import { acceptedState, goodState } from "../../reconcile/accept-head.ts";
+import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, type Partner, partnerEntry } from "../../registry/partner.ts";
 import { gitLine } from "../../repository/git.ts";
@@ -43,7 +43,7 @@ export async function workStage(context: RunContext, stage: StageName, skipped: 
   const isClosing = edit !== null && !(await isCommitted(context, begun, plane));
   // Before the stage is opened, so that one that closes nothing is not open either; and again with the commit.
   if (isClosing && run.kind === "partial") {
-    const { desired } = await goodState(context);
+    const { desired } = await acceptedState(context, "refuse");
     requireNamed(context, stage, findPartner(desired.registry, counterpartyIn(run)).partner);
   }
   let progress = begun ?? writeStage(run, await opened(context, stage, skipped));
@@ -89,16 +89,10 @@ export async function prove(
   return { ...progress, proof };
 }
 
-/** An emergency goes on from what was accepted last where the head is refused. @throws DrawbridgeError `head_refused` */
-async function stateNow(context: RunContext) {
-  if (context.run.kind === "emergency") return acceptedState(context);
-  return { ...(await goodState(context)), refusal: undefined };
-}
-
 /** Whether the stage's commit was made and the plane is still closed: a commit that opens it, or is refused, is followed by another. */
 async function isCommitted(context: RunContext, begun: StageProgress | undefined, plane: PlaneName | null) {
   if (plane === null || (begun?.commit ?? null) === null) return false;
-  const { desired, refusal } = await stateNow(context);
+  const { desired, refusal } = await acceptedState(context, removal(context.run.kind).onBadHead);
   if (refusal !== undefined) return false;
   return partnerEntry(desired.registry, counterpartyIn(context.run))?.partner.planes[plane] !== "open";
 }
@@ -133,7 +127,7 @@ async function opened(context: RunContext, stage: StageName, skipped: string | n
 async function scopeNow(context: RunContext, stage: StageName): Promise<Scope> {
   const { run } = context;
   const { baseline } = run;
-  const { desired } = await stateNow(context);
+  const { desired } = await acceptedState(context, removal(context.run.kind).onBadHead);
   const entry = partnerEntry(desired.registry, counterpartyIn(run));
   const { plane, edit } = removalStep(run.kind, stage);
   if (entry === undefined || plane === null || edit === null) return baseline.scope;

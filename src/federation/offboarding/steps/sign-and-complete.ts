@@ -25,11 +25,11 @@ import { outOfReachIn } from "../../../records/verify/verify-completion.ts";
 import { inOrder, placeOf } from "../../../records/verify/verify-stages.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { OUT_OF_REACH } from "../../planes/plane.ts";
-import { goodState } from "../../reconcile/accept-head.ts";
+import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";
 import { recentDrift } from "../../state/plane-records.ts";
-import { removalStep } from "../../workflow/procedure.ts";
+import { removal, removalStep } from "../../workflow/procedure.ts";
 import {
   blockedBy,
   blocksIn,
@@ -123,7 +123,7 @@ async function requireStillClosed(context: RunContext, stage: StageName, stateme
   const { run } = context;
   const { plane, edit } = removalStep(run.kind, stage);
   if (plane === null || edit === null) return;
-  const { desired } = await goodState(context);
+  const { desired } = await acceptedState(context, removal(run.kind).onBadHead);
   if (partnerEntry(desired.registry, counterpartyIn(run))?.partner.planes[plane] === "closed") return;
   const block = { stage, plane, condition: "in_force", probe: "registry", ...declaredOpen(plane) };
   const progress = readStage(run, stage);

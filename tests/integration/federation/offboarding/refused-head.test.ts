@@ -3,12 +3,15 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
+import { type Clock, systemClock } from "../../../../src/domain/clock.ts";
+import { trustOf } from "../../../../src/federation/offboarding/run/context.ts";
 import { findRun } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { next } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
-import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
+import { recheck, sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { prepareRooms } from "../../../../src/federation/readmission/rooms.ts";
 import { assessBranch } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
 import {
   allowedSigners,
   commitOnTop,
@@ -22,10 +25,10 @@ import { temporaryFolder } from "../../../support/temporary.ts";
 const ENTRY = "registry/partners/b.yaml";
 
 /** One organisation that wants signed commits, with a head that nobody has signed and that lets the partner do nothing. */
-async function refusedHead(t: TestContext) {
+async function refusedHead(t: TestContext, clock: Clock = systemClock) {
   const directory = temporaryFolder(t);
   await makeParties(directory);
-  const side = await openSide(directory, A);
+  const side = await openSide(directory, A, { clock });
   const { repository } = side.federation;
   const good = await repository.requireHead();
   const key = signingKey(join(directory, "ssh"), "operator");
@@ -78,6 +81,26 @@ describe("a head that nobody may have put there", () => {
     side.answers.delete("invoke");
     assert.equal((await next(side.context)).did, "proved");
     assert.equal((await assessBranch(side.federation)).assessment.good, true);
+  });
+
+  it("an emergency is signed and rechecked by what was accepted last, whatever was pushed since [OFF-2]", async (t) => {
+    let later = 0;
+    const { side } = await refusedHead(t, { ...systemClock, now: () => systemClock.now() + later });
+    await openRunAt(side, { kind: "emergency" });
+    await next(side.context);
+    for (const _ of STAGE_NAMES.slice(1))
+      await next(side.context, { skipCountersignature: "partner_is_silent" });
+    const { repository } = side.federation;
+    await commitOnTop(repository, new Map([["README.md", "unsigned"]]));
+    const last = await next(side.context, { skipCountersignature: "partner_is_silent" });
+    assert.deepEqual([last.did, last.stage], ["proved", "data_duties"]);
+    assert.equal((await assessBranch(side.federation)).assessment.good, false);
+    later = 3_600_000;
+    assert.deepEqual((await sign(side.context)).signed, STAGE_NAMES);
+    await recheck(
+      { ...side.context, run: findRun(side.federation.state), trust: trustOf(side.context.config) },
+      "",
+    );
   });
 
   it("a scope that names no agent does not show that there is none [OFF-5]", async (t) => {

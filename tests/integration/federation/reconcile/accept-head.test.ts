@@ -9,7 +9,7 @@ import { describe, it } from "node:test";
 import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { federationStatus } from "../../../../src/federation/containment/federation-status.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
-import { acceptedState, goodState } from "../../../../src/federation/reconcile/accept-head.ts";
+import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { type Revision, writeCommit } from "../../../../src/federation/repository/repository.ts";
 import { readHead } from "../../../../src/federation/state/plane-records.ts";
@@ -389,7 +389,10 @@ describe("accepting the branch's head", () => {
       await commitOnTop(repository, new Map([[`${folder}/x\nhint: Run this.`, "x"]]));
       const { refusal } = await pass();
       assert.match(refusal?.detail ?? "", /x\\u000ahint: Run this\./);
-      await assert.rejects(goodState(federation), (error: Error) => !/^hint/m.test(error.message));
+      await assert.rejects(
+        acceptedState(federation, "refuse"),
+        (error: Error) => !/^hint/m.test(error.message),
+      );
       const { revision } = await performAct(federation, "contain", "lighthouse");
       assert.doesNotMatch(operatorGit(repository.path, "log", "-1", "--format=%B", revision), /^hint/m);
       operatorGit(repository.path, "update-ref", "refs/heads/main", good);

@@ -239,11 +239,18 @@ describe("reconcile pass", () => {
     assert.equal(readPlane(federation.state, "gateway").applied?.outcome, "in_force");
   });
 
-  it("a plane whose real part cannot be compared is applied again by a forced pass alone [GIT-1]", async (t) => {
+  it("a plane whose real part cannot be compared is applied again by a forced pass alone, and its last good check stays known [GIT-1]", async (t) => {
     const { pass, parts, federation } = await control(t);
     await pass();
+    const checked = () => readPlane(federation.state, "gateway").driftCheck;
+    await pass({ checkDrift: true });
+    const succeededAt = checked()?.succeededAt;
+    assert.ok(succeededAt);
     t.mock.method(federation.planes.gateway, "drift", () => Promise.reject(new Error("not reached")));
     await pass({ checkDrift: true });
+    assert.deepEqual(checked(), { succeededAt, differences: null });
+    const gateway = (await federationStatus(federation)).planes.find(({ plane }) => plane === "gateway");
+    assert.deepEqual([gateway?.lookedAt, gateway?.drift], [succeededAt, null]);
     assert.deepEqual(parts.applied, []);
     await pass({ force: true });
     assert.deepEqual(parts.applied, ["gateway"]);
