@@ -7,6 +7,7 @@ import { type RoomId, type ServerName, serverOf, visibleId } from "../../domain/
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { SignedRequests } from "../homeserver/signed-request.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
+import { ROOM_REASONS } from "../planes/rooms/room-reasons.ts";
 import {
   listRooms,
   ROOMS_AT_ONCE,
@@ -91,7 +92,8 @@ async function replaceAll(session: RoomsSession, partner: ServerName, rooms: rea
   return mapConcurrent(rooms, 2, async (room): Promise<TouchedRoom> => {
     const state = states.find(({ roomId }) => roomId === room);
     if (state !== undefined && recordOf(session, partner, room)?.gone === undefined) {
-      await replaceRoom({ session, state, concerned, rooms: states });
+      const { obstacle } = await replaceRoom({ session, state, concerned, rooms: states });
+      if (obstacle !== undefined) session.note(`${visibleId(room)}: ${obstacle}: ${ROOM_REASONS[obstacle]}`);
     }
     const record = recordOf(session, partner, room);
     if (record !== undefined) return roomNow(session, partner, record);

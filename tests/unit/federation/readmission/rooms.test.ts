@@ -7,6 +7,7 @@ import { systemRandom } from "../../../../src/domain/clock.ts";
 import type { RoomId, ServerName, UserId } from "../../../../src/domain/identifiers.ts";
 import type { FederationConfig } from "../../../../src/federation/config.ts";
 import { freshSigningKey } from "../../../../src/federation/homeserver/signed-request.ts";
+import { ROOM_REASONS } from "../../../../src/federation/planes/rooms/room-reasons.ts";
 import { journalIn } from "../../../../src/federation/planes/rooms/undo-journal.ts";
 import { Progress } from "../../../../src/federation/readmission/readmission.ts";
 import { readmissionRooms } from "../../../../src/federation/readmission/rooms.ts";
@@ -19,6 +20,7 @@ import { temporaryFolder, writeFile } from "../../../support/temporary.ts";
 const PARTNER = "b.test" as ServerName;
 
 const ROOT = "@root:a.test" as UserId;
+const LOCKED = "@locked:a.test" as UserId;
 
 /** Rooms of the homeserver `a.test`, of which the partner was closed out of those in `kept`. */
 async function roomsOn(t: TestContext, script: Script, kept: readonly string[]) {
@@ -50,9 +52,11 @@ async function roomsOn(t: TestContext, script: Script, kept: readonly string[]) 
     planes: { rooms: { files: new Map([["rooms/rooms.json", JSON.stringify(intent)]]), digest: "" } },
   } as unknown as DesiredState;
   const state = openStateFolder(join(directory, "state"), systemRandom);
-  const reporter = { event: () => undefined, note: () => undefined };
+  const notes: string[] = [];
+  const reporter = { event: () => undefined, note: (_: string, text: string) => notes.push(text) };
   const rooms = readmissionRooms({ config, clock: new ManualClock(0), state, reporter });
   return {
+    notes,
     observe: () => rooms.observe(desired, PARTNER),
     replace: (...names: string[]) => rooms.replace(desired, PARTNER, names),
   };
@@ -84,7 +88,7 @@ describe("readmissionRooms", () => {
     assert.deepEqual(await rooms.replace("!purged"), gone);
   });
 
-  it("a room that cannot be read stays as it is, and keeps no other from being replaced [RDM-1]", async (t) => {
+  it("a room that cannot be read stays as it is and keeps no other from being replaced, and who could not join the new one is told [RDM-1]", async (t) => {
     let isMade = false;
     const rooms = await roomsOn(
       t,
@@ -101,8 +105,10 @@ describe("readmissionRooms", () => {
         if (path.endsWith("/state")) {
           // No answer that could be read, as of a room with more members than fit into one.
           if (!/!kept|!new/.test(path)) return { body: "" };
-          return { body: { state: stateWith(path.includes("!kept") && isMade ? "leave" : "join") } };
+          const isLeft = path.includes("!kept") && isMade;
+          return { body: { state: stateWith(isLeft ? "leave" : "join", isMade ? "invite" : "join") } };
         }
+        if (path.endsWith(`/users/${LOCKED}`)) return { body: { name: LOCKED, locked: true } };
         if (path.endsWith("/block")) return { body: { block: true } };
         if (method === "DELETE") return { body: { delete_id: "d" } };
         if (path.endsWith("/delete_status"))
@@ -119,12 +125,20 @@ describe("readmissionRooms", () => {
         ["!withheld", "kept", null],
       ],
     );
+    assert.deepEqual(
+      rooms.notes.filter((note) => note.includes("left_out")),
+      [`!kept: left_out: ${ROOM_REASONS.left_out}`],
+    );
   });
 });
 
-function stateWith(membership: string) {
+function stateWith(membership: string, locked: string) {
   const event = (type: string, state_key: string, content: object) => ({
     ...{ type, state_key, content, sender: ROOT, event_id: `$${type}`, origin_server_ts: 0 },
   });
-  return [event("m.room.create", "", { room_version: "10" }), event("m.room.member", ROOT, { membership })];
+  return [
+    event("m.room.create", "", { room_version: "10" }),
+    event("m.room.member", ROOT, { membership }),
+    event("m.room.member", LOCKED, { membership: locked }),
+  ];
 }
