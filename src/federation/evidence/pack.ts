@@ -131,17 +131,17 @@ export async function assemblePack(input: {
 
 /**
  * No token is issued to a client after it was first observed to be refused, so none lives longer than a token's life from
- * then. Null unless that was observed of each client, and none may still be given tokens as far as is known: a probe file
- * with an old secret is refused although the client is enabled.
+ * then. Null unless that was observed of each client and the issuer says so itself: a probe file with an old secret is
+ * refused although the client is enabled, and of an issuer that is not managed here no life of a token is known.
  */
 export function deadBy(items: readonly EvidenceItem[], azp: string): string | null {
   const about = items.filter(({ probe }) => probe === "token_request" || probe === "issuer_client");
   const declared = about.flatMap(({ probe, subject }) => (probe === "issuer_client" ? (subject ?? []) : []));
   const refused = [...new Set([azp, ...declared])].map((client) => {
     const found = about.filter(({ subject }) => subject === client);
-    const isGiven = ({ probe, verdict }: EvidenceItem) =>
-      verdict === "open" || (probe === "issuer_client" && verdict !== "closed");
-    if (found.some(isGiven)) return Number.POSITIVE_INFINITY;
+    const isOpen = found.some(({ verdict }) => verdict === "open");
+    const said = found.filter(({ probe }) => probe === "issuer_client").map(({ verdict }) => verdict);
+    if (isOpen || !said.includes("closed") || said.includes("unknown")) return Number.POSITIVE_INFINITY;
     return Math.min(...found.flatMap(({ verdict, at }) => (verdict === "closed" ? Date.parse(at) : [])));
   });
   const last = Math.max(...refused);
