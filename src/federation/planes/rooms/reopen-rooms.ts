@@ -128,11 +128,11 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
   return { changed, outOfReach };
 }
 
-/** One that was to be replaced, and is not taken away yet, is opened again; nobody of ours was in the one that was to be left. */
+/** One that was to be replaced or retired, and is not taken away yet, is opened again; nobody of ours was in the one that was to be left. */
 async function isEnded({ operator }: RoomsSession, { room, gone, replace, replacement }: RoomRecord) {
-  if (gone !== undefined || replace?.creator === null) return true;
+  if ((gone !== undefined && gone.how !== "retired") || replace?.creator === null) return true;
   // A homeserver blocks a room before it takes anybody out of it; until then everybody of ours is there.
-  return replacement !== undefined && (await operator.isBlocked(room));
+  return (gone ?? replacement) !== undefined && (await operator.isBlocked(room));
 }
 
 /** Whether a containment has blocked the room, of this partner alone: a removal leaves its rooms blocked for good. */

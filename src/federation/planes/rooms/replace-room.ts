@@ -101,14 +101,13 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
 /** Has every user of ours leave a room, and blocks it. Its history stays in the database. */
 export async function retireRoom({ session, state, concerned }: EndingRoom): Promise<EndedRoom> {
   const room = state.roomId;
+  const nobody = { purged: false, moved: 0, invited: 0 };
+  await announce(session, concerned, () => ({ act: "gone", room, how: "retired", ...nobody }));
   const isAway = await takeAway(session, room, false).catch(async (error: unknown) => {
     await failureOfRoom(session, error);
     return false;
   });
-  if (!isAway) return { obstacle: "not_deleted", replacement: undefined };
-  const nobody = { purged: false, moved: 0, invited: 0 };
-  await announce(session, concerned, () => ({ act: "gone", room, how: "retired", ...nobody }));
-  return { replacement: undefined };
+  return { ...(isAway ? {} : { obstacle: "not_deleted" }), replacement: undefined };
 }
 
 /** Who makes the new room: our person with the most power; the operator for ghosts alone; null when nobody is left. */

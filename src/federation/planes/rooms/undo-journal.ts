@@ -53,7 +53,7 @@ const Entry = z.discriminatedUnion("act", [
     members: z.array(User),
     invited: z.array(User),
   }),
-  /** Nobody of ours is in the room any more, and it is blocked here. */
+  /** Nobody of ours is in the room any more, and it is blocked here; of one that is retired: that is about to be so. */
   entry("gone", {
     how: z.enum(["retired", "left", "replaced"]),
     purged: z.boolean(),

@@ -286,6 +286,28 @@ describe("closeRooms", () => {
     );
   });
 
+  it("a restore unblocks a room whose retirement was cut off, and opens again one that was not blocked yet [CON-1] [PLN-2]", async (t) => {
+    for (const isBlocked of [true, false]) {
+      const homeserver = new FakeHomeserver();
+      const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB));
+      const session = homeserver.session(t);
+      Object.assign(session.intent.closing[0] ?? {}, { after: "retire" });
+      const { deleteRoom } = session.operator;
+      session.operator.deleteRoom = async (one, purge) => {
+        if (isBlocked) await deleteRoom(one, purge);
+        throw new Error("killed");
+      };
+      await assert.rejects(closeRooms(session), /killed/);
+      const unblocked: RoomId[] = [];
+      session.operator.unblock = async (one) => void unblocked.push(one);
+      admit(session);
+      await reopenRooms(session);
+      assert.deepEqual(unblocked, isBlocked ? [room] : []);
+      const bob = homeserver.content(room, "m.room.member", BOB)?.["membership"];
+      assert.equal(bob === "ban", isBlocked, "what does not come back stays closed");
+    }
+  });
+
   it("a room is replaced although another server does not answer the invitations of its users [CON-1] [PLN-2]", async (t) => {
     const homeserver = new FakeHomeserver();
     const others = [CAROL, "@cecil:c.test", "@chris:c.test", "@clara:c.test", "@cyril:c.test", "@dan:d.test"];
