@@ -16,7 +16,6 @@ import {
   type Revision,
   writeCommit,
 } from "../../src/federation/repository/repository.ts";
-import { PUBLIC } from "../../src/runtime/write-file.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import { AGENT, type CompleteOrganisation } from "../organisations.ts";
 import { PORTS_PER_LAB } from "../ports.ts";
@@ -161,7 +160,7 @@ export async function editedRendered(configFile: string): Promise<string[]> {
  */
 export async function placeRendered(configFile: string): Promise<void> {
   const placed = await renderedFiles(loadFederationConfig(configFile));
-  for (const { target, text } of placed) applyFile(target, text, PUBLIC);
+  for (const { target, text } of placed) applyFile(target, text);
 }
 
 async function renderedFiles(config: FederationConfig): Promise<PlacedFile[]> {

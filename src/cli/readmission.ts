@@ -1,6 +1,7 @@
 // drawbridge readmission: opens a re-admission, shows its plan, takes its next step, and says where it stands.
 import { resolve } from "node:path";
 import { shellWord } from "../domain/printable.ts";
+import { outsideProbe } from "../federation/evidence/observe-from-outside.ts";
 import { planeLabel } from "../federation/plane-order.ts";
 import { nextStep, planReadmission, readmissionStatus } from "../federation/readmission/next-step.ts";
 import {
@@ -18,7 +19,7 @@ import { verdictOf } from "../federation/workflow/step-verdict.ts";
 import { loadYaml } from "../runtime/load-yaml.ts";
 import { type DeploymentOptions, defineCommand, OPTION, PARTNER, required } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { conditionText, openForCommand, outsideOf, planText, stepTable } from "./lib/federation.ts";
+import { conditionText, openForCommand, planText, stepTable } from "./lib/federation.ts";
 import { print, say, short } from "./lib/output.ts";
 
 const ROOMS_OPTION = [
@@ -31,7 +32,7 @@ type StepResult = Awaited<ReturnType<typeof nextStep>>;
 
 async function openReadmission(options: DeploymentOptions): Promise<WorkflowContext> {
   const federation = await openForCommand(options.config);
-  const outside = outsideOf(federation, options.probeConfig);
+  const outside = outsideProbe(federation, options.probeConfig);
   return { ...federation, say, rooms: readmissionRooms(federation), outside };
 }
 

@@ -226,7 +226,7 @@ export function filePlanes(folder: string): FilePlanes {
       await all.onApply(name);
       const outcome = instead.get(name);
       if (outcome !== undefined) return outcome();
-      const changes = [...desired.files].map(([path, text]) => applyFile(join(folder, path), text, 0o644));
+      const changes = [...desired.files].map(([path, text]) => applyFile(join(folder, path), text));
       return { state: "in_force", changed: changes.includes(true) };
     },
     drift: async (desired) => driftOf(folder, desired),

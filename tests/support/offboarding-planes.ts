@@ -85,9 +85,7 @@ export function scriptedPlanes(world: World): runtimes.PlaneRuntimes {
   const plane = (name: PlaneName): PlaneRuntime => ({
     async apply(desired) {
       appendFileSync(join(world.parts, "order"), `${name} ${desired.revision}\n`);
-      const changes = [...desired.files].map(([path, text]) =>
-        applyFile(join(world.parts, path), text, 0o644),
-      );
+      const changes = [...desired.files].map(([path, text]) => applyFile(join(world.parts, path), text));
       const changed = changes.includes(true);
       if (name === "rooms" && world.outOfReach.length > 0) {
         return { state: "incomplete", changed, outOfReach: [...world.outOfReach] };

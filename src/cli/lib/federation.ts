@@ -7,7 +7,7 @@ import { outsideProbe } from "../../federation/evidence/observe-from-outside.ts"
 import { PLANE_NUMBERS, type PlaneName, planeLabel } from "../../federation/plane-order.ts";
 import { probeFromInside } from "../../federation/probes/from-inside.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
-import { type Federation, openFederation, type Reporter } from "../../federation/reconcile/context.ts";
+import { openFederation, type Reporter } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
 import type { Plan, PlannedStep } from "../../federation/workflow/plan.ts";
 import type { StepStatus } from "../../federation/workflow/procedure.ts";
@@ -23,10 +23,6 @@ export async function openForCommand(file: string, reporter: Reporter = progress
   return openFederation(config, { clock: systemClock, random: systemRandom, reporter, onWait });
 }
 
-export function outsideOf(federation: Federation, file: string | undefined) {
-  return file === undefined ? undefined : outsideProbe(federation, file);
-}
-
 /** Observes a partner as the registry has it. @throws DrawbridgeError `usage` when probe.yaml is about another one */
 export async function probePartner(name: string, options: DeploymentOptions, planes: readonly PlaneName[]) {
   const federation = await openForCommand(options.config);
@@ -38,7 +34,7 @@ export async function probePartner(name: string, options: DeploymentOptions, pla
   }
   const { registry } = current.desired;
   const partner = findPartner(registry, name);
-  const probe = outsideOf(federation, options.probeConfig);
+  const probe = outsideProbe(federation, options.probeConfig);
   const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
   const outside = (await probe?.(registry.organisation.serverName, partner, planes, inside)) ?? [];
   return { config, current, partner, parts, inside, outside };

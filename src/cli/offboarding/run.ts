@@ -2,6 +2,7 @@
 import { statSync } from "node:fs";
 import { resolve } from "node:path";
 import { printableLine, shellWord } from "../../domain/printable.ts";
+import { outsideProbe } from "../../federation/evidence/observe-from-outside.ts";
 import { residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { recordFacts } from "../../federation/offboarding/private-record/file.ts";
 import { type OffboardingContext, trustOf } from "../../federation/offboarding/run/context.ts";
@@ -20,7 +21,7 @@ import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { stateOf } from "../federation/contain.ts";
 import { type DeploymentOptions, defineCommand, OPTION, parser, required } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { openForCommand, outsideOf, planText, stepTable } from "../lib/federation.ts";
+import { openForCommand, planText, stepTable } from "../lib/federation.ts";
 import { print, say, short } from "../lib/output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
@@ -33,7 +34,7 @@ type RunOptions = DeploymentOptions & { readonly runId: string | undefined };
 
 async function openOffboarding(options: DeploymentOptions): Promise<OffboardingContext> {
   const federation = await openForCommand(options.config);
-  const outside = outsideOf(federation, options.probeConfig);
+  const outside = outsideProbe(federation, options.probeConfig);
   const residual = async (run: Run) => (await residualReport({ ...federation, say }, run)).statement;
   return { ...federation, facts: recordFacts, say, residual, outside };
 }

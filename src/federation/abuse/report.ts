@@ -102,18 +102,13 @@ const ENVELOPE_BYTES_MAX = 512 * 1024;
 
 const SentReport = z.strictObject({ to: ServerName, sent_at: Instant, report: z.unknown() });
 
-export type Origin =
-  | { readonly signed: true; readonly keyId: string; readonly to: string; readonly sentAt: string }
-  | { readonly signed: false; readonly why: string };
+export type Origin = ReturnType<typeof readSignedReport>["origin"];
 
 /** Reads a report, in an envelope or bare, from bytes that anybody may have made. Never throws. */
-export function readSignedReport(
-  bytes: Uint8Array,
-  trusted: readonly TrustedParty[],
-): { readonly read: ReturnType<typeof readReport>; readonly origin: Origin } {
+export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedParty[]) {
   const envelope = envelopeOf(bytes);
   if (envelope === undefined) {
-    return { read: readReport(bytes), origin: { signed: false, why: "it is not signed" } };
+    return { read: readReport(bytes), origin: { signed: false, why: "it is not signed" } } as const;
   }
   const payload = Buffer.from(envelope.payload, "base64");
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
@@ -133,7 +128,8 @@ export function readSignedReport(
   ) {
     return unsigned("it is signed by another organisation than the reporter");
   }
-  return { read, origin: { signed: true, keyId: signer.keyId, to: sent.to, sentAt: sent.sent_at } };
+  const { to, sent_at: sentAt } = sent;
+  return { read, origin: { signed: true, keyId: signer.keyId, to, sentAt } } as const;
 }
 
 function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
@@ -142,12 +138,7 @@ function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
 }
 
 /** The envelope in which a report is sent to another organisation, as JSON. @throws DrawbridgeError what the signer throws */
-export async function signReport(
-  report: AbuseReport,
-  to: string,
-  atMs: number,
-  signer: Signer,
-): Promise<string> {
+export async function signReport(report: AbuseReport, to: string, atMs: number, signer: Signer) {
   const sent: z.input<typeof SentReport> = { to, sent_at: new Date(atMs).toISOString(), report };
   const payload = Buffer.from(JSON.stringify(sent)).toString("base64");
   const envelope = await addSignature({ payloadType: PAYLOAD_TYPE, payload, signatures: [] }, signer);

@@ -187,11 +187,7 @@ export interface SetAside {
  * @param about the partner to be changed: a refused head that lacks it does not change what is in force, and is not built on
  * @throws DrawbridgeError `head_refused`; RegistryError when an invalid registry cannot be worked around
  */
-export async function changeBase(
-  context: Federation,
-  onBadHead: OnBadHead = "refuse",
-  about?: string,
-): Promise<ChangeBase> {
+export async function changeBase(context: Federation, onBadHead: OnBadHead = "refuse", about?: string) {
   const { repository, cache } = context;
   const { head, accepted, assessment } = await assessBranch(context);
   const baseOf = (base: Omit<ChangeBase, "head" | "textOf">): ChangeBase => ({

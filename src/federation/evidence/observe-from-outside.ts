@@ -9,10 +9,11 @@ import type { ObserveFromOutside } from "../workflow/observe-plane.ts";
 import { collectStream, type StreamEvidence, type StreamPartner } from "./record-streams.ts";
 
 /** @throws DrawbridgeError `usage` where the file is about another server or partner, `secret_unavailable` */
-export function outsideProbe({ config, clock, random }: Federation, file: string): ObserveFromOutside {
+export function outsideProbe({ config, clock, random }: Federation, file: string | undefined) {
+  if (file === undefined) return undefined;
   const probe = loadProbeConfig(file);
   const violations = resolve(config.directory, config.border.violationsFile);
-  return async (own, { partner }, planes, inside) => {
+  return (async (own, { partner }, planes, inside) => {
     const { target, as } = probe;
     const { serverName } = partner;
     if (target.serverName !== own || as.serverName !== serverName) {
@@ -31,7 +32,7 @@ export function outsideProbe({ config, clock, random }: Federation, file: string
         violationOf: (eventId) => violationOf(violations, partner, eventId),
       },
     );
-  };
+  }) satisfies ObserveFromOutside;
 }
 
 /** Why an event did not come in, by the violations file; undefined when no line names it. */

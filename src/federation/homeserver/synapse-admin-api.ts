@@ -111,18 +111,12 @@ const RoomPage = z.object({
 });
 const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string()) });
 
-const LocalUser = z.object({
-  appservice_id: z.unknown().optional(),
-  deactivated: z.unknown().optional(),
-  locked: z.unknown().optional(),
-  suspended: z.unknown().optional(),
-  shadow_banned: z.unknown().optional(),
-});
+/** Of an answer in which an absent member means as much as one of another form. */
+const Members = z.record(z.string(), z.unknown());
 const Deletions = z.object({
   results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
 });
 const RUNNING: ReadonlySet<string> = new Set(["active", "scheduled", "purging"]);
-const Block = z.object({ block: z.unknown().optional() });
 
 const ADMIN = ["_synapse", "admin"] as const;
 const PAGE = 500;
@@ -174,11 +168,12 @@ export class SynapseAdminApi extends HomeserverAccess {
   /** Whether a local user is a person's that is in use, and no application service's, such as the bridge's ghosts are. */
   async isPerson(user: UserId): Promise<boolean> {
     const found = await this.#localUser(user);
-    return found !== undefined && typeof found.appservice_id !== "string" && found.deactivated !== true;
+    if (found === undefined) return false;
+    return typeof found["appservice_id"] !== "string" && found["deactivated"] !== true;
   }
 
   #localUser(user: UserId) {
-    return this.find(LocalUser, "read a user", [...ADMIN, "v2", "users", user]);
+    return this.find(Members, "read a user", [...ADMIN, "v2", "users", user]);
   }
 
   /**
@@ -217,7 +212,7 @@ export class SynapseAdminApi extends HomeserverAccess {
 
   async isBlocked(room: RoomId): Promise<boolean> {
     const path = [...ADMIN, "v1", "rooms", room, "block"];
-    return (await this.request(Block, "read a room's block", path)).block === true;
+    return (await this.request(Members, "read a room's block", path))["block"] === true;
   }
 
   async unblock(room: RoomId): Promise<void> {

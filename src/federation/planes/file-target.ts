@@ -13,17 +13,17 @@ import type { FederationConfig } from "../config.ts";
 import { type DesiredPlane, type Drift, type Note, type PartOutcome, renderedText } from "./plane.ts";
 
 /** Whether the text changed. @throws DrawbridgeError `config_invalid` when a folder is in the way */
-export function applyFile(target: string, text: string, mode: number): boolean {
+export function applyFile(target: string, text: string): boolean {
   if (statSync(target, { throwIfNoEntry: false })?.isDirectory()) {
     throw new DrawbridgeError("config_invalid", `${target} is a folder, where a file is to be`, {
       hint: "Move the folder away, or correct the path in federation.yaml.",
     });
   }
   if (standingText(target) !== text) {
-    writeWhole(target, text, mode);
+    writeWhole(target, text, PUBLIC);
     return true;
   }
-  if ((statSync(target).mode & 0o777) !== mode) chmodSync(target, mode);
+  if ((statSync(target).mode & 0o777) !== PUBLIC) chmodSync(target, PUBLIC);
   return false;
 }
 
@@ -58,7 +58,7 @@ export interface ProgramFile {
 }
 
 export async function applyProgramFile(file: ProgramFile, text: string, note: Note): Promise<PartOutcome> {
-  const changed = applyFile(file.target, text, PUBLIC);
+  const changed = applyFile(file.target, text);
   if (!(await file.untilInForce(text))) return { changed, deferred: file.absent };
   note(`${file.name} ${sha256Tagged(text)} is in force`);
   return { changed };

@@ -38,11 +38,7 @@ export function renderedText({ files }: DesiredPlane, path: string): string {
 }
 
 /** The same, as its schema reads it. @throws DrawbridgeError `head_refused` when it is missing or not valid */
-export function renderedFile<Schema extends z.ZodType>(
-  desired: DesiredPlane,
-  path: string,
-  schema: Schema,
-): { readonly text: string; readonly value: z.output<Schema> } {
+export function renderedFile<Schema extends z.ZodType>(desired: DesiredPlane, path: string, schema: Schema) {
   const text = renderedText(desired, path);
   try {
     const value = path.endsWith(".json")
@@ -167,12 +163,7 @@ export function admittedServers(registry: Registry, plane: PlaneName): readonly 
 }
 
 /** Refuses a list that is not exactly those whom the registry admits. @throws DrawbridgeError `head_refused` */
-export function assertAdmits(
-  registry: Registry,
-  plane: PlaneName,
-  file: string,
-  servers: readonly string[],
-): void {
+export function assertAdmits(registry: Registry, plane: PlaneName, file: string, servers: readonly string[]) {
   const own = registry.organisation.serverName;
   const wanted = new Set(admittedServers(registry, plane));
   const found = new Set(servers);

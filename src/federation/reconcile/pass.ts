@@ -108,11 +108,7 @@ async function acceptHead(
 }
 
 /** Closing, if any plane still admits somebody whom the revision does not, or none changes: an edit by hand may admit. */
-async function directionTo(
-  context: Federation,
-  desired: DesiredState,
-  stateOf: PlaneStep["stateOf"],
-): Promise<Direction> {
+async function directionTo(context: Federation, desired: DesiredState, stateOf: PlaneStep["stateOf"]) {
   const before = new Set<Registry | undefined>();
   for (const plane of PLANE_NAMES) {
     if (context.planes[plane].unmanaged) continue;

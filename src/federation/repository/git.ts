@@ -61,14 +61,11 @@ export interface GitCall {
 }
 
 /** Whatever the exit code; `stderr` may quote the repository and is never logged. @throws DrawbridgeError `repository_unusable` */
-export function git(
-  args: readonly string[],
-  call: GitCall,
-): Promise<{ readonly code: number; readonly stdout: Buffer; readonly stderr: string }> {
+export function git(args: readonly string[], call: GitCall) {
   const settings = (call.settings ?? []).flatMap((setting) => ["-c", setting]);
   const { bytesMax = OUTPUT_BYTES_MAX } = call;
   const limits = { timeout: TIMEOUT_MS, killSignal: "SIGKILL", maxBuffer: bytesMax } as const;
-  return new Promise((resolve, reject) => {
+  return new Promise<{ code: number; stdout: Buffer; stderr: string }>((resolve, reject) => {
     const child = execFile(
       "git",
       ["--no-pager", ...SETTINGS, ...settings, ...args],

@@ -40,11 +40,7 @@ export function openStateFolder(path: string, random: Random) {
     writeText,
 
     /** A file of this folder, checked. @throws DrawbridgeError `config_invalid` when it is damaged, unless `damaged` is given */
-    read<Schema extends z.ZodType>(
-      schema: Schema,
-      name: string,
-      damaged?: (file: string) => void,
-    ): z.output<Schema> | undefined {
+    read<Schema extends z.ZodType>(schema: Schema, name: string, damaged?: (file: string) => void) {
       const file = join(folder, name);
       const text = readText(name);
       if (text === undefined) return undefined;

@@ -14,7 +14,6 @@ import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";
 import type { Federation } from "../../reconcile/context.ts";
 import { stateAt } from "../../reconcile/desired-state.ts";
-import type { Registry } from "../../registry/partner.ts";
 import type { Revision } from "../../repository/repository.ts";
 import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { Block } from "../../workflow/procedure.ts";
@@ -107,10 +106,7 @@ export const BASELINE_HINT =
   "Bring that commit and the branch that held it back from a clone (git fetch). Or end the run (drawbridge offboarding abort) and open another: it covers and retires what the partner's entry names then, and nothing that was taken out of it before.";
 
 /** The registry as it was when the run was opened. @throws as `stateAt` */
-export async function registryBefore(
-  federation: Federation,
-  { baseline: { revision } }: Run,
-): Promise<Registry> {
+export async function registryBefore(federation: Federation, { baseline: { revision } }: Run) {
   try {
     return (await stateAt(federation, revision as Revision)).registry;
   } catch (cause) {

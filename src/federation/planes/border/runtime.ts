@@ -10,7 +10,6 @@ import { counted } from "../../../domain/printable.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
 import { lookUntil } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import { PUBLIC } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { readResource, resourceUrl } from "../../homeserver/api.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
@@ -50,7 +49,7 @@ export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRunt
     async apply(desired, note) {
       const { text, value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
       assertAdmits(desired.registry, "border", BORDER_POLICY, policy.allowed_servers);
-      const changed = applyFile(target, text, PUBLIC);
+      const changed = applyFile(target, text);
       const status = await whenInForce(policyDigest(policy));
       if (status === undefined) return outcomeOf([{ changed, deferred: "homeserver_unavailable" }]);
       note(`policy ${status.policy_digest} is in force for ${counted(status.servers, "server")}`);

@@ -216,9 +216,7 @@ const CardDecision = z.object({
 type CardDecision = z.output<typeof CardDecision>;
 
 /** The last decision on each agent's card, by the bridge's audit file; undefined when that cannot be read. */
-export async function lastCardDecisions(
-  file: string,
-): Promise<ReadonlyMap<string, CardDecision> | undefined> {
+export async function lastCardDecisions(file: string) {
   const last = new Map<string, CardDecision>();
   try {
     const handle = await open(file);

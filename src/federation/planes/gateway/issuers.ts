@@ -8,7 +8,7 @@ import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { ClientsFile } from "../../../rendered-files/issuer-clients.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readRegistrySecret } from "../../../runtime/secrets.ts";
-import { PUBLIC, readIfPresent } from "../../../runtime/write-file.ts";
+import { readIfPresent } from "../../../runtime/write-file.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import type { Drift } from "../plane.ts";
 import {
@@ -54,7 +54,7 @@ export function declaredClientsAdapter(
 ): IssuerAdapter {
   const target = resolve(directory, clientsFile);
   return {
-    apply: async ({ text }) => ({ changed: applyFile(target, text, PUBLIC), failures: new Map() }),
+    apply: async ({ text }) => ({ changed: applyFile(target, text), failures: new Map() }),
     read: async () => {
       try {
         const { clients } = parseYaml(ClientsFile, readIfPresent(target) ?? "", target);
@@ -178,11 +178,7 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
     return ok && (await succeeds("PUT", at, settings));
   }
 
-  function driftOf(
-    client: IssuedClient,
-    found: KeycloakClient | undefined,
-    intent: IssuerIntent,
-  ): Drift | undefined {
+  function driftOf(client: IssuedClient, found: KeycloakClient | undefined, intent: IssuerIntent) {
     const subject = client.clientId;
     if (!client.enabled) {
       // Closed: nobody has a token by it, so what else it is does not count.
@@ -262,10 +258,7 @@ function isClosed(found: KeycloakClient, { owner }: IssuerIntent): boolean {
 }
 
 /** The organisation's clients that it declares no more, but for those that were adopted and are disabled. */
-function leftOver(
-  found: ReadonlyMap<string, KeycloakClient>,
-  { owner, clients }: IssuerIntent,
-): KeycloakClient[] {
+function leftOver(found: ReadonlyMap<string, KeycloakClient>, { owner, clients }: IssuerIntent) {
   const declared = new Set(clients.map(({ clientId }) => clientId));
   return [...found.values()].filter(
     (client) =>

@@ -129,9 +129,7 @@ const HINTS = {
 } as const;
 
 /** Runs both in order, the second also when the first fails; then throws the first error. */
-async function eachToItsEnd(
-  halves: readonly (() => Promise<PartOutcome>)[],
-): Promise<readonly PartOutcome[]> {
+async function eachToItsEnd(halves: readonly (() => Promise<PartOutcome>)[]) {
   const results: PromiseSettledResult<PartOutcome>[] = [];
   for (const half of halves) results.push(...(await Promise.allSettled([half()])));
   return results.map((result) => {

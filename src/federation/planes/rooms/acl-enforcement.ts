@@ -33,10 +33,7 @@ const RETAINED_AT_ONCE = 8;
 const RESEND_AFTER_MS = 3_000;
 
 /** @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused` when the border module does not say */
-export async function staleAtHome(
-  session: RoomsSession,
-  rooms: readonly RoomId[],
-): Promise<readonly RoomId[]> {
+export async function staleAtHome(session: RoomsSession, rooms: readonly RoomId[]) {
   const { intent, home } = session;
   const servers = [
     ...new Set([...intent.allow, ...intent.closing.flatMap(({ serverName }) => aclAllow([serverName]))]),
@@ -54,10 +51,7 @@ function chunks<T>(all: readonly T[]): readonly (readonly T[])[] {
   );
 }
 
-export async function enforceAtHome(
-  session: RoomsSession,
-  rooms: readonly RoomId[],
-): Promise<{ readonly gaps: readonly EnforcementGap[]; readonly isRepaired: boolean }> {
+export async function enforceAtHome(session: RoomsSession, rooms: readonly RoomId[]) {
   const { intent, home, clock } = session;
   const deadline = clock.now() + ENFORCED_WITHIN_MS;
   let left = rooms;
@@ -103,10 +97,7 @@ export function retainedServers(session: RoomsSession, state: RoomState): readon
 }
 
 /** Requests each room's ACL event from every retained server, and sends the ACL anew where one does not show it. */
-export async function enforceAtRetained(
-  session: RoomsSession,
-  rooms: readonly RoomState[],
-): Promise<readonly EnforcementGap[]> {
+export async function enforceAtRetained(session: RoomsSession, rooms: readonly RoomState[]) {
   const waiting = new Map<ServerName, Proof[]>();
   for (const state of rooms) {
     if (state.acl === undefined) continue;

@@ -33,11 +33,7 @@ export function isTooLong(acl: ServerAcl): boolean {
  * The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already; where an event
  * does not hold that, those of `allow` that it denies, which is the same. @param spared servers that it does not deny
  */
-export function serverAcl(
-  allow: readonly string[],
-  found?: FoundAcl,
-  spared: readonly string[] = [],
-): ServerAcl {
+export function serverAcl(allow: readonly string[], found?: FoundAcl, spared: readonly string[] = []) {
   const hosts = spared.map(serverHost);
   const deny = aclNames(found).deny.filter((name) => !hosts.some(matcherOf([name])));
   const acl = { allow: [...allow], deny, allow_ip_literals: false };

@@ -146,11 +146,7 @@ function closingPass(session: RoomsSession) {
   return { settled, homeGaps, unread, hasChanged, states, closeAll, closeWave, proveAtRetained };
 }
 
-async function closeUnlessGone(
-  session: RoomsSession,
-  room: RoomId,
-  banUntil: number,
-): Promise<SettledRoom | undefined> {
+async function closeUnlessGone(session: RoomsSession, room: RoomId, banUntil: number) {
   const { closing } = session.intent;
   if (closing.some(({ serverName }) => recordOf(session, serverName, room)?.gone !== undefined)) {
     const state = await readRoom(session, room);
@@ -187,10 +183,7 @@ async function endRooms(session: RoomsSession, pass: ClosingPass) {
 }
 
 /** Finds the room of ours that stands for another already, so that mutual containments make no new one each time. */
-function existingRooms(
-  { intent }: RoomsSession,
-  { settled, homeGaps }: ClosingPass,
-): (ended: SettledRoom) => ExistingRoom | undefined {
+function existingRooms({ intent }: RoomsSession, { settled, homeGaps }: ClosingPass) {
   const byRoom = new Map<string, ExistingRoom>();
   const byPredecessor = new Map<string, ExistingRoom>();
   for (const one of settled.values()) {
@@ -203,7 +196,7 @@ function existingRooms(
     byRoom.set(room, { room, actor });
     if (state.predecessor !== undefined) byPredecessor.set(state.predecessor, { room, actor });
   }
-  return ({ room, state, plan }) => {
+  return ({ room, state, plan }: SettledRoom) => {
     if (plan.concerned.some(({ mode }) => mode !== "contained")) return undefined;
     const former = settled.get((state.predecessor ?? "") as RoomId);
     // Its creator names the room that it has replaced, and could name any of ours.

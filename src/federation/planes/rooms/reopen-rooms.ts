@@ -62,7 +62,7 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
     const miss = (room: RoomId, reason: RoomReason, at = "") =>
       outOfReach.push({ partner, subject: `${visibleId(room)}${at}`, reason, hint: ROOM_REASONS[reason] });
     const lift = ({ room }: RoomRecord) => journalOf(session, partner).append({ act: "lifted", room });
-    const attempt = async (record: RoomRecord, work: (reopening: Reopening) => Promise<Reopened>) => {
+    const attempt = async (record: RoomRecord, work: Work) => {
       const room = await withActor(session, partner, record, work);
       if (room.changed) changed = true;
       if (room.obstacle !== undefined) miss(record.room, room.obstacle);
@@ -164,32 +164,28 @@ interface RecordedRoom {
 /** `done`: what has changed so far, which stays so where the homeserver refuses a later step. */
 type Reopening = RecordedRoom & { readonly acting: ActingUser; readonly done: { changed: boolean } };
 
-interface Reopened {
-  readonly obstacle?: RoomReason;
-  readonly changed: boolean;
-}
+/** Gives why something was not taken back. */
+type Work = (reopening: Reopening) => Promise<RoomReason | undefined>;
 
 /** The first half: the ACL. Its enforcement is checked before anything else is lifted. */
-async function reopenAcl(reopening: Reopening): Promise<Reopened> {
-  const { session, state, acting } = reopening;
+async function reopenAcl(reopening: Reopening): ReturnType<Work> {
+  const { session, state, acting, done } = reopening;
   const content = restoredAcl(reopening);
-  if (content === undefined) return { changed: false };
-  if (!maySend(state.power, acting.userId, "m.room.server_acl"))
-    return { changed: false, obstacle: "no_power" };
-  if (deniedRetained(state, content, session.intent).length > 0) {
-    return { changed: false, obstacle: "would_deny_retained" };
-  }
+  if (content === undefined) return undefined;
+  if (!maySend(state.power, acting.userId, "m.room.server_acl")) return "no_power";
+  if (deniedRetained(state, content, session.intent).length > 0) return "would_deny_retained";
   await acting.putState(state.roomId, "m.room.server_acl", "", { ...content });
-  return { changed: true };
+  done.changed = true;
+  return undefined;
 }
 
 /** The second half: bans, invite level, read-only. Users who were banned are outside the room afterwards. */
-async function reopenMembers(reopening: Reopening): Promise<Reopened> {
+async function reopenMembers(reopening: Reopening): ReturnType<Work> {
   const { session, partner, record, state, acting, done } = reopening;
   for (const [user, ban] of record.bans) {
     const member = state.members.get(user);
     if (member === undefined || !isOurBan(member, ban)) continue;
-    if (!mayBan(state.power, acting.userId, user)) return { ...done, obstacle: "no_power" };
+    if (!mayBan(state.power, acting.userId, user)) return "no_power";
     // Whoever made it may ban the user again once it is lifted: that is another ban.
     if (ban.event === undefined) {
       const entry = { act: "banned", room: state.roomId, user, event: member.eventId } as const;
@@ -199,23 +195,19 @@ async function reopenMembers(reopening: Reopening): Promise<Reopened> {
     done.changed = true;
   }
   const levels = restoredLevels(reopening);
-  if (levels === undefined) return done;
-  if (!maySend(state.power, acting.userId, "m.room.power_levels")) return { ...done, obstacle: "no_power" };
+  if (levels === undefined) return undefined;
+  if (!maySend(state.power, acting.userId, "m.room.power_levels")) return "no_power";
   await acting.putState(state.roomId, "m.room.power_levels", "", levels);
-  return { changed: true };
+  done.changed = true;
+  return undefined;
 }
 
-async function withActor(
-  session: RoomsSession,
-  partner: ServerName,
-  record: RoomRecord,
-  work: (reopening: Reopening) => Promise<Reopened>,
-): Promise<Reopened & { readonly state: RoomState | undefined }> {
+async function withActor(session: RoomsSession, partner: ServerName, record: RoomRecord, work: Work) {
   const state = await tryRoom(session, record.room);
   if (state === "unread") return { state: undefined, changed: false, obstacle: state };
   if (state === undefined) {
     await journalOf(session, partner).append({ act: "lifted", room: record.room });
-    return { state, changed: false };
+    return { state, changed: false, obstacle: undefined };
   }
   for (;;) {
     const { actor } = planRoom(session, state);
@@ -224,9 +216,8 @@ async function withActor(
     try {
       const acting = await session.tokens.as(actor);
       if (acting === undefined) continue;
-      const reopened = await work({ session, partner, record, state, acting, done });
-      if (reopened.changed) done.changed = true;
-      return { ...reopened, state: reopened.changed ? await readRoom(session, record.room) : state };
+      const obstacle = await work({ session, partner, record, state, acting, done });
+      return { ...done, obstacle, state: done.changed ? await readRoom(session, record.room) : state };
     } catch (error) {
       return { state, ...done, obstacle: await refusedOf(session, error) };
     }
@@ -278,10 +269,7 @@ function restoredLevels({ session, partner, record, state }: RecordedRoom): Powe
   return levels === undefined || JSON.stringify(levels) === JSON.stringify(content) ? undefined : levels;
 }
 
-function writable(
-  content: PowerContent,
-  { before, level }: NonNullable<RoomRecord["readOnly"]>,
-): Record<string, unknown> {
+function writable(content: PowerContent, { before, level }: NonNullable<RoomRecord["readOnly"]>) {
   const events = Object.entries(membersOf(content["events"])).map(([type, value]) => {
     const earlier = before.events[type];
     return [type, value === level && earlier !== undefined ? earlier : value];

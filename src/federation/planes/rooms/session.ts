@@ -14,7 +14,7 @@ import { borderStatus } from "../border/runtime.ts";
 import { type DesiredPlane, type Note, type OutOfReach, renderedFile } from "../plane.ts";
 import { type ClosingPartner, ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { ROOM_REASONS } from "./room-reasons.ts";
-import { type RoomState, readRoomState } from "./room-state.ts";
+import { readRoomState } from "./room-state.ts";
 import {
   type Journal,
   type JournalEntry,
@@ -44,11 +44,7 @@ interface HomeserverRooms extends Pick<RoomsSession, "operator"> {
   readonly intent: Pick<RoomsIntent, "own">;
 }
 
-export async function readRoom(
-  { operator }: HomeserverRooms,
-  room: RoomId,
-  timeoutMs?: number,
-): Promise<RoomState | undefined> {
+export async function readRoom({ operator }: HomeserverRooms, room: RoomId, timeoutMs?: number) {
   const events = await operator.roomState(room, timeoutMs);
   return events === undefined ? undefined : readRoomState(room, events);
 }
@@ -96,10 +92,7 @@ export async function announce(
 }
 
 /** Why a room could not be read or closed while the homeserver answers otherwise. @throws where it does not, and any other error */
-export async function failureOfRoom(
-  { operator, intent }: HomeserverRooms,
-  error: unknown,
-): Promise<DrawbridgeError> {
+export async function failureOfRoom({ operator, intent }: HomeserverRooms, error: unknown) {
   if (isRefusal(error)) return error;
   if (!(error instanceof DrawbridgeError) || error.code !== "homeserver_unavailable") throw error;
   await operator.operatorOf(intent.own);

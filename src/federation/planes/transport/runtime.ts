@@ -13,7 +13,7 @@ import { parseJson } from "../../../domain/json.ts";
 import { lookUntil } from "../../../runtime/concurrency.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
-import { PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
+import { PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { readResource, resourceUrl } from "../../homeserver/api.ts";
 import { borderStatus } from "../border/runtime.ts";
@@ -97,7 +97,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
       assertAdmits(desired.registry, "transport", TRANSPORT_INCLUDE, include.whitelist);
       const digest = sha256Tagged(include.text);
       if (standingText(target) !== include.text) writeRecord({ ...readRecord(), pending: digest });
-      const changed = applyFile(target, include.text, PUBLIC);
+      const changed = applyFile(target, include.text);
 
       const running = await runningWhitelist(config).catch(UNLESS_DOWN);
       const isPending = readRecord().pending !== null;

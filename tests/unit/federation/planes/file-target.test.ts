@@ -12,7 +12,7 @@ describe("applyFile and fileDrift", () => {
     const target = join(temporaryFolder(t), "policy.json");
     execFileSync("mkfifo", [target]);
     assert.deepEqual(fileDrift(target, "new"), { subject: target, kind: "edited", found: null });
-    assert.equal(applyFile(target, "new", 0o644), true);
+    assert.equal(applyFile(target, "new"), true);
     assert.equal(readFileSync(target, "utf8"), "new");
   });
 
@@ -20,7 +20,7 @@ describe("applyFile and fileDrift", () => {
     const target = join(temporaryFolder(t), "policy.json");
     mkdirSync(target);
     assert.equal(fileDrift(target, "new")?.found, null);
-    assert.throws(() => applyFile(target, "new", 0o644), {
+    assert.throws(() => applyFile(target, "new"), {
       code: "config_invalid",
       hint: /federation\.yaml/,
     });
