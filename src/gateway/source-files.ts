@@ -97,7 +97,7 @@ const POLL_INTERVAL_MS = 100;
  * A revocation that Envoy did not take, because of a lack of memory for one, must not wait for another change; what it will
  * never take holds up a new content for as long as one more try takes.
  */
-const RETRY: Backoff = { firstMs: 10_000, maxMs: 5 * 60_000 };
+const RETRY: Backoff = { firstMs: 5_000, maxMs: 60_000 };
 
 export type Readings = Readonly<Record<FollowedFile, Reading>>;
 
