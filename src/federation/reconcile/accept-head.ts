@@ -3,7 +3,7 @@
 // reason is recorded.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine } from "../../domain/printable.ts";
-import { CONTAINMENTS, endsContainmentOf } from "../registry/containment-record.ts";
+import { CONTAINMENTS, restoredBy } from "../registry/containment-record.ts";
 import { RegistryError } from "../registry/problems.ts";
 import { READMISSIONS } from "../registry/readmission-record.ts";
 import {
@@ -186,13 +186,13 @@ async function assessFiles(
   }
 }
 
-/** The server names whose containment a record ends that the revision accepted last does not hold. */
+/** The server names whose containment the last of the records ends that the revision accepted last does not hold. */
 async function restoredSinceAccepted(revision: Revision, { repository, state }: Federation) {
   const accepted = readHead(state).accepted?.revision;
   const recordsAt = (at: Revision) => repository.read(at, [CONTAINMENTS, READMISSIONS]);
   const known = accepted === undefined ? new Map() : await recordsAt(accepted);
   const since = [...(await recordsAt(revision))].filter(([path, text]) => known.get(path) !== text);
-  return new Set(since.map(([, text]) => endsContainmentOf(text)));
+  return restoredBy(since.map(([, text]) => text));
 }
 
 const HINTS = {

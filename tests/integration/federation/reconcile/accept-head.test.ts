@@ -277,7 +277,7 @@ describe("accepting the branch's head", () => {
   });
 
   it("no commit by hand ends a containment: by clearing the flag, deleting the entry or naming another server in it [CON-1]", async (t) => {
-    const { pass, repository, federation } = await control(t);
+    const { pass, repository, federation, clock } = await control(t);
     const contained = `${registryFiles().get(PILOTS) ?? ""}contained: true\n`;
     await commitRegistry(repository, new Map([[PILOTS, contained]]));
     assert.equal((await pass()).refusal, undefined);
@@ -304,13 +304,21 @@ describe("accepting the branch's head", () => {
       ]),
     );
     assert.equal((await pass()).refusal, undefined);
-    // A record of an earlier restore does not stand for a later one.
-    for (const act of ["restore", "contain"] as const) {
-      await performAct(federation, act, "pilots");
-      assert.equal((await pass()).refusal, undefined);
-    }
-    await commitRegistry(repository, new Map([[moved, registryFiles().get(PILOTS) ?? null]]));
-    assert.equal((await pass()).refusal?.reason, "containment_withdrawn");
+    // A record of an earlier restore does not stand for a later one: after a later containment, nor after a pass.
+    const refuses = async () => {
+      await commitRegistry(repository, new Map([[moved, registryFiles().get(PILOTS) ?? null]]));
+      assert.equal((await pass()).refusal?.reason, "containment_withdrawn");
+    };
+    await performAct(federation, "restore", "pilots");
+    await clock.advance(1);
+    const { revision } = await performAct(federation, "contain", "pilots");
+    await refuses();
+    operatorGit(repository.path, "update-ref", "refs/heads/main", revision);
+    await clock.advance(1);
+    await performAct(federation, "restore", "pilots");
+    await commitRegistry(repository, new Map([[moved, contained]]));
+    assert.equal((await pass()).refusal, undefined);
+    await refuses();
   });
 
   it("a head whose files in kubernetes/ are not what the registry renders is refused [GIT-1]", async (t) => {
