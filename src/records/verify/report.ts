@@ -80,7 +80,12 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
           what: `${condition} is not shown: everything that it is about is waived`,
         })),
       ),
-      ...notReached(completion?.predicate),
+      ...sound.flatMap((stage) =>
+        stage.out_of_reach.map((one) => ({
+          where: placeOf(stage),
+          what: `${one.subject}: ${waiverText(one)}`,
+        })),
+      ),
       ...missingBy(problems),
     ],
     problems: problems.map((problem) => {
@@ -183,10 +188,6 @@ function mayResume({ possible, owner, conditions }: CompletionPredicate["readmis
   const decides = owner === null ? "" : `, which ${owner} decides`;
   const when = conditions.length === 0 ? "" : `, on condition of ${conditions.join(", ")}`;
   return possible ? `a re-admission is possible${decides}${when}` : `no re-admission is possible${decides}`;
-}
-
-function notReached(completion: CompletionPredicate | undefined) {
-  return (completion?.out_of_reach ?? []).map((one) => ({ where: one.subject, what: waiverText(one) }));
 }
 
 export function waiverText({ reason, waived_by, waiver }: OutOfReachEntry): string {
