@@ -5,11 +5,9 @@ import { type DeviceReport, reportDevices, resetDevice } from "../bridge/device-
 import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
-import { print, renderTable, say } from "./lib/output.ts";
+import { print, renderRows, say } from "./lib/output.ts";
 
 const configOf = (file: string) => fromConfigFile(file, "bridge", loadBridgeConfig);
-
-const HEADER = ["GHOST", "DEVICE", "STATE", "STORE", "AT THE HOMESERVER", "CROSS-SIGNED", "EPOCH"];
 
 function stateOf({ stopped, publishedAt }: DeviceReport): string {
   if (stopped !== null) return `stopped: ${stopped}`;
@@ -18,16 +16,16 @@ function stateOf({ stopped, publishedAt }: DeviceReport): string {
 
 const yesNo = (value: boolean | null) => (value === null ? "-" : value ? "yes" : "no");
 
-function rowOf(report: DeviceReport): string[] {
-  return [
-    report.ghost,
-    report.device,
-    stateOf(report),
-    yesNo(report.store),
-    report.homeserver.replaceAll("_", " "),
-    yesNo(report.crossSigned),
-    report.epoch ?? "-",
-  ];
+function deviceTable(reports: readonly DeviceReport[]): string {
+  return renderRows(reports, {
+    GHOST: (one) => one.ghost,
+    DEVICE: (one) => one.device,
+    STATE: stateOf,
+    STORE: (one) => yesNo(one.store),
+    "AT THE HOMESERVER": (one) => one.homeserver.replaceAll("_", " "),
+    "CROSS-SIGNED": (one) => yesNo(one.crossSigned),
+    EPOCH: (one) => one.epoch ?? "-",
+  });
 }
 
 export const statusCommand = defineCommand({
@@ -39,7 +37,7 @@ the device was deleted. The columns say what the bridge recorded and what the ho
 stopped, or the homeserver does not have the stored keys.`,
   async run(_, options) {
     const reports = await reportDevices(configOf(options.config));
-    print(options, reports, () => renderTable(HEADER, reports.map(rowOf)));
+    print(options, reports, () => deviceTable(reports));
     const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
     for (const reason of stops) say(`${reason}: ${DEVICE_STOP_HINTS[reason]}`);
     const disagrees = ({ homeserver, publishedAt }: DeviceReport) =>

@@ -11,7 +11,7 @@ import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand, OPTION, type OptionValues } from "./lib/command.ts";
 import { ExitCode } from "./lib/exit-codes.ts";
 import { openForCommand } from "./lib/federation.ts";
-import { print, renderTable, short } from "./lib/output.ts";
+import { print, renderRows, short, withReason } from "./lib/output.ts";
 
 const OPTIONS = [
   OPTION.federation,
@@ -57,20 +57,15 @@ function exitCodeOfPass({ refusal, planes }: PassResult): ExitCode {
 }
 
 function tableOf({ planes }: PassResult): string {
-  const rows = planes.map((report) => {
-    const { applied } = report.record;
-    const reason = applied?.reason ?? null;
-    return [
-      planeLabel(report.plane),
-      short(applied?.revision),
-      short(applied?.digest),
-      applied?.at ?? "-",
-      `${outcomeOf(report)}${reason === null ? "" : ` (${reason})`}`,
-      report.changed ? "yes" : "no",
-      report.step === "unmanaged" ? "-" : String(report.drift),
-    ];
+  return renderRows(planes, {
+    PLANE: (one) => planeLabel(one.plane),
+    REVISION: (one) => short(one.record.applied?.revision),
+    DIGEST: (one) => short(one.record.applied?.digest),
+    TIME: (one) => one.record.applied?.at ?? "-",
+    OUTCOME: (one) => withReason(outcomeOf(one), one.record.applied?.reason),
+    CHANGED: (one) => (one.changed ? "yes" : "no"),
+    DRIFT: (one) => (one.step === "unmanaged" ? "-" : String(one.drift)),
   });
-  return renderTable(["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "CHANGED", "DRIFT"], rows);
 }
 
 const NOT_APPLIED = {

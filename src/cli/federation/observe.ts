@@ -15,7 +15,16 @@ import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, planeWords, probePartner } from "../lib/federation.ts";
-import { print, renderJson, renderTable, renderTableIfAny, say, short } from "../lib/output.ts";
+import {
+  print,
+  renderJson,
+  renderRows,
+  renderTable,
+  renderTableIfAny,
+  say,
+  short,
+  withReason,
+} from "../lib/output.ts";
 
 export const statusCommand = defineCommand({
   options: [OPTION.federation, OPTION.json],
@@ -52,20 +61,16 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
       ["NOT ADMITTED", "SERVER"],
       removed.map((one) => [one.name, one.serverName]),
     ),
-    renderTable(
-      ["PLANE", "REVISION", "DIGEST", "TIME", "OUTCOME", "DRIFT", "NEXT TRY"],
-      planes.map((one) => [
-        planeLabel(one.plane),
-        short(one.revision),
-        short(one.digest),
-        one.at ?? "-",
-        one.outcome === "never"
-          ? "never applied"
-          : `${one.outcome}${one.reason === null ? "" : ` (${one.reason})`}`,
-        one.outcome === "unmanaged" ? "-" : one.drift === null ? "not checked" : String(one.drift),
-        one.retryAt ?? "-",
-      ]),
-    ),
+    renderRows(planes, {
+      PLANE: (one) => planeLabel(one.plane),
+      REVISION: (one) => short(one.revision),
+      DIGEST: (one) => short(one.digest),
+      TIME: (one) => one.at ?? "-",
+      OUTCOME: (one) => (one.outcome === "never" ? "never applied" : withReason(one.outcome, one.reason)),
+      DRIFT: ({ outcome, drift }) =>
+        outcome === "unmanaged" ? "-" : drift === null ? "not checked" : String(drift),
+      "NEXT TRY": (one) => one.retryAt ?? "-",
+    }),
     oldest === undefined
       ? ""
       : `From records; drift was looked for last at ${oldest}, or later. No server was asked now.\n`,

@@ -15,7 +15,7 @@ import type { JudgedCondition } from "../../federation/workflow/step-verdict.ts"
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type DeploymentOptions, fromConfigFile } from "./command.ts";
-import { renderTable, say, short } from "./output.ts";
+import { renderTable, say, short, withReason } from "./output.ts";
 
 export async function openForCommand(file: string, reporter: Reporter = progressReporter) {
   const config = fromConfigFile(file, "federation", loadFederationConfig);
@@ -74,12 +74,11 @@ function textOf(event: Parameters<Reporter["event"]>[0]): string {
     case "plane_begun":
       return `${planeWords(event.plane)}: applying ${short(event.revision)}`;
     case "plane_ended": {
-      const reason = event.reason === null ? "" : ` (${event.reason})`;
       const hint = event.hint === null ? "" : `\n  hint: ${event.hint}`;
       const left = event.outOfReach
         .map((one) => `\n  not reached: ${printableLine(one.subject)} (${one.reason})`)
         .join("");
-      return `${planeWords(event.plane)}: ${event.outcome}${reason} after ${event.durationMs} ms${hint}${left}`;
+      return `${planeWords(event.plane)}: ${withReason(event.outcome, event.reason)} after ${event.durationMs} ms${hint}${left}`;
     }
     case "plane_waits":
       return `${planeWords(event.plane)}: another process is at work on it; waiting`;

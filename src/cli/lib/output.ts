@@ -54,6 +54,15 @@ export function renderTable(header: readonly string[], rows: readonly (readonly 
   return lines.map((line) => `${line.trimEnd()}\n`).join("");
 }
 
+/** A table with a line for each value: what stands in a column of it, by the column's heading. */
+export function renderRows<One>(
+  all: readonly One[],
+  columns: Readonly<Record<string, (one: One) => string>>,
+) {
+  const rows = all.map((one) => Object.values(columns).map((cell) => cell(one)));
+  return renderTable(Object.keys(columns), rows);
+}
+
 export function renderTableIfAny(...[header, rows]: Parameters<typeof renderTable>): string {
   return rows.length === 0 ? "" : renderTable(header, rows);
 }
@@ -65,6 +74,11 @@ export function renderJson(value: unknown): string {
 
 export function short(id: string | null | undefined): string {
   return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
+}
+
+/** What became of something, with the reason for it where there is one. */
+export function withReason(outcome: string, reason: string | null | undefined): string {
+  return reason === null || reason === undefined ? outcome : `${outcome} (${reason})`;
 }
 
 /** Prints an error. @returns the exit code that it means */

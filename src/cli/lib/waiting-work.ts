@@ -12,7 +12,7 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type CommandModule, defineCommand, fromConfigFile, OPTION } from "./command.ts";
 import { ExitCode } from "./exit-codes.ts";
-import { print, renderTable } from "./output.ts";
+import { print, renderRows } from "./output.ts";
 
 export async function onLedger<T>(
   configFile: string,
@@ -85,52 +85,44 @@ export function inJson<T extends object>(value: T): Record<string, unknown> {
 const TIMES: ReadonlySet<string> = new Set(["admittedAt", "since", "nextAt", "deadline"]);
 
 export function delegationTable(delegations: readonly OpenDelegation[]): string {
-  return renderTable(
-    "ID/AGENT/STATE/WAITS FOR/BEHIND/SINCE/NEXT TRY/TRIES/LAST REASON/ROOM/EVENT".split("/"),
-    delegations.map((one) => [
-      one.id,
-      one.agent,
-      words(one.state),
-      one.cancelRequested && one.waitsFor !== undefined ? "its cancellation" : words(one.waitsFor),
-      one.behind ?? "-",
-      time(one.since),
-      time(one.nextAt),
-      String(one.attempts),
-      one.reason ?? one.lastReason ?? "-",
-      one.room,
-      one.event,
-    ]),
-  );
+  return renderRows(delegations, {
+    ID: (one) => one.id,
+    AGENT: (one) => one.agent,
+    STATE: (one) => words(one.state),
+    "WAITS FOR": ({ cancelRequested, waitsFor }) =>
+      cancelRequested && waitsFor !== undefined ? "its cancellation" : words(waitsFor),
+    BEHIND: (one) => one.behind ?? "-",
+    SINCE: (one) => time(one.since),
+    "NEXT TRY": (one) => time(one.nextAt),
+    TRIES: (one) => String(one.attempts),
+    "LAST REASON": (one) => one.reason ?? one.lastReason ?? "-",
+    ROOM: (one) => one.room,
+    EVENT: (one) => one.event,
+  });
 }
 
 export function envelopeTable(envelopes: readonly OpenEnvelope[]): string {
-  return renderTable(
-    "EVENT/STATE/WAITS FOR/SINCE/NEXT TRY/UNTIL/TRIES/KEY REQUESTS/HOLDS ITS ROOM/ROOM".split("/"),
-    envelopes.map((one) => [
-      one.event,
-      one.reason ?? words(one.state),
-      words(one.waitsFor),
-      time(one.since),
-      time(one.nextAt),
-      time(one.deadline),
-      String(one.attempts),
-      String(one.keyRequests),
-      one.holdsRoom ? "yes" : "no",
-      one.room,
-    ]),
-  );
+  return renderRows(envelopes, {
+    EVENT: (one) => one.event,
+    STATE: (one) => one.reason ?? words(one.state),
+    "WAITS FOR": (one) => words(one.waitsFor),
+    SINCE: (one) => time(one.since),
+    "NEXT TRY": (one) => time(one.nextAt),
+    UNTIL: (one) => time(one.deadline),
+    TRIES: (one) => String(one.attempts),
+    "KEY REQUESTS": (one) => String(one.keyRequests),
+    "HOLDS ITS ROOM": (one) => (one.holdsRoom ? "yes" : "no"),
+    ROOM: (one) => one.room,
+  });
 }
 
 export function roomTable(rooms: readonly WaitingRoom[]): string {
-  return renderTable(
-    ["ROOM", "ENCRYPTED", "DELEGATIONS", "ENVELOPES", "HEAD", "SINCE"],
-    rooms.map((one) => [
-      one.room,
-      one.encrypted ? "yes" : "no",
-      String(one.delegations),
-      String(one.envelopes),
-      one.head ?? "-",
-      time(one.since),
-    ]),
-  );
+  return renderRows(rooms, {
+    ROOM: (one) => one.room,
+    ENCRYPTED: (one) => (one.encrypted ? "yes" : "no"),
+    DELEGATIONS: (one) => String(one.delegations),
+    ENVELOPES: (one) => String(one.envelopes),
+    HEAD: (one) => one.head ?? "-",
+    SINCE: (one) => time(one.since),
+  });
 }

@@ -30,21 +30,19 @@ const LIMITED_MAX_MS = 600_000;
 const LIMITED_STEP_MIN_MS = 50;
 
 export class HomeserverAccess {
-  readonly #url: string;
-  readonly #token: string;
+  readonly #server: { readonly url: string; readonly token: string; readonly dispatcher: Agent };
   readonly #clock: Clock;
-  readonly #agent: Agent;
 
   constructor(url: string, token: string, clock: Clock, agent?: Agent) {
-    this.#url = url;
-    this.#token = token;
+    const dispatcher = agent ?? httpAgent({ connections: 32, keepAliveTimeout: 30_000 });
+    this.#server = { url, token, dispatcher };
     this.#clock = clock;
-    this.#agent = agent ?? httpAgent({ connections: 32, keepAliveTimeout: 30_000 });
   }
 
   /** The same homeserver as another user, over the same connections. */
   as(token: string): HomeserverAccess {
-    return new HomeserverAccess(this.#url, token, this.#clock, this.#agent);
+    const { url, dispatcher } = this.#server;
+    return new HomeserverAccess(url, token, this.#clock, dispatcher);
   }
 
   /** Any answer below 500; segments of `path` are escaped here. @throws DrawbridgeError `homeserver_unavailable` */
@@ -76,11 +74,11 @@ export class HomeserverAccess {
 
   /** Undefined also for a path that cannot be escaped: a homeserver may name anything. */
   async #exchange(method: Method, path: readonly string[], query: Query, body: unknown, timeoutMs: number) {
-    const options = { method, token: this.#token, body, timeoutMs, dispatcher: this.#agent };
+    const { url, ...server } = this.#server;
     try {
       const parameters = String(new URLSearchParams(query));
       const resource = `/${path.map(encodeURIComponent).join("/")}${parameters === "" ? "" : `?${parameters}`}`;
-      const response = await requestJson(resourceUrl(this.#url, resource), options);
+      const response = await requestJson(resourceUrl(url, resource), { ...server, method, body, timeoutMs });
       const answer = matrixAnswer(response);
       const { retry_after_ms: requested } = answer.body;
       const waitMs =
@@ -115,7 +113,7 @@ export class HomeserverAccess {
   }
 
   async close(): Promise<void> {
-    await this.#agent.destroy();
+    await this.#server.dispatcher.destroy();
   }
 }
 

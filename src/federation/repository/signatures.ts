@@ -83,13 +83,6 @@ export async function unsignedAmong(
   return unsigned;
 }
 
-interface Commit {
-  readonly tree: string;
-  readonly at: number;
-  readonly parents: readonly string[];
-  readonly isNew: boolean;
-}
-
 const SKEW_S = CLOCK_SKEW_MS / 1_000;
 
 type WrongDate = Exclude<RefusedCommit["why"], "unsigned">;
@@ -143,23 +136,24 @@ async function broughtBy(
   return brought;
 }
 
-function commitsIn(listed: string): ReadonlyMap<string, Commit> {
-  const commits = new Map<string, Commit>();
-  for (const line of listed.split("\n")) {
-    const [mark, id = "", tree = "", at, ...parents] = line.split(" ");
-    const named = parents.filter((parent) => parent !== "");
-    commits.set(id, { tree, at: Number(at), parents: named, isNew: mark !== "-" });
-  }
-  return commits;
+type Commits = ReturnType<typeof commitsIn>;
+
+function commitsIn(listed: string) {
+  const commits = listed.split("\n").map((line) => {
+    const [mark, id = "", tree = "", at, ...named] = line.split(" ");
+    const parents = named.filter((parent) => parent !== "");
+    return [id, { tree, at: Number(at), parents, isNew: mark !== "-" }] as const;
+  });
+  return new Map(commits);
 }
 
 /** A merge that keeps its first parent's tree (git merge -s ours) sets aside what the others hold. */
-function takesNothing({ tree, parents }: Commit, commits: ReadonlyMap<string, Commit>): boolean {
+function takesNothing({ tree, parents }: { tree: string; parents: string[] }, commits: Commits): boolean {
   return commits.get(parents[0] ?? "")?.tree === tree;
 }
 
 /** The date of the youngest trusted commit that each of the others descends from; children stand before parents. */
-function youngestTrusted(commits: ReadonlyMap<string, Commit>, nowMs: number): ReadonlyMap<string, number> {
+function youngestTrusted(commits: Commits, nowMs: number): ReadonlyMap<string, number> {
   const youngest = new Map<string, number>();
   for (const [id, { isNew, at }] of commits) {
     if (!isNew && !isDatedInFuture(at, nowMs)) youngest.set(id, at);

@@ -34,11 +34,6 @@ interface EndingRoom {
   readonly existing?: ExistingRoom | undefined;
 }
 
-interface EndedRoom {
-  readonly obstacle?: RoomReason;
-  readonly replacement: RoomId | undefined;
-}
-
 const MOVES_AT_ONCE = 4;
 /** How long one pass moves people into a new room, in milliseconds, because a containment may be waiting for it. */
 const MOVING_MAX_MS = 120_000;
@@ -49,7 +44,7 @@ const MODERATOR = 50;
 const ADMINISTRATOR = 100;
 
 /** Replaces a room, or leaves it when nobody of ours is in it. */
-export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
+export async function replaceRoom(ending: EndingRoom) {
   const { session, state, concerned } = ending;
   const purge = concerned.some(({ mode }) => mode === "removed");
   const known = concerned
@@ -57,7 +52,7 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
     .find((one) => one?.replace);
   const note = (entry: JournalEntry) => announce(session, concerned, () => entry);
   let replacement = known?.replacement?.to;
-  const failed = (obstacle: RoomReason): EndedRoom => ({ obstacle, replacement });
+  const failed = (obstacle: RoomReason) => ({ obstacle, replacement });
   try {
     const before = known?.replacement;
     // One that has been replaced in turn, or purged, is nowhere to move to.
@@ -91,7 +86,7 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
     if (!(await takeAway(session, state.roomId, purge))) return failed("not_deleted");
     const how = creator === null ? "left" : "replaced";
     await note({ act: "gone", room: state.roomId, how, purged: purge, ...counts });
-    return { replacement, ...(obstacle === undefined ? {} : { obstacle }) };
+    return { obstacle, replacement };
   } catch (error) {
     await failureOfRoom(session, error);
     return failed("not_replaced");
@@ -99,7 +94,7 @@ export async function replaceRoom(ending: EndingRoom): Promise<EndedRoom> {
 }
 
 /** Has every user of ours leave a room, and blocks it. Its history stays in the database. */
-export async function retireRoom({ session, state, concerned }: EndingRoom): Promise<EndedRoom> {
+export async function retireRoom({ session, state, concerned }: EndingRoom) {
   const room = state.roomId;
   const nobody = { purged: false, moved: 0, invited: 0 };
   await announce(session, concerned, () => ({ act: "gone", room, how: "retired", ...nobody }));
@@ -107,7 +102,7 @@ export async function retireRoom({ session, state, concerned }: EndingRoom): Pro
     await failureOfRoom(session, error);
     return false;
   });
-  return { ...(isAway ? {} : { obstacle: "not_deleted" }), replacement: undefined };
+  return { obstacle: isAway ? undefined : "not_deleted", replacement: undefined } as const;
 }
 
 /** Who makes the new room: our person with the most power; the operator for ghosts alone; null when nobody is left. */
