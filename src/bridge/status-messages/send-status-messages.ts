@@ -7,6 +7,7 @@ import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
+import { KeyedSerial } from "../../runtime/concurrency.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
@@ -47,6 +48,7 @@ const OPEN: ReadonlySet<ClaimedStatus["state"]> = new Set(OPEN_STATES);
 export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedStatus> {
   const { ledger, clock, ghosts, homeserver } = deps;
   const { statuses } = ledger;
+  const pinning = new KeyedSerial<RoomId>();
 
   async function show(status: ClaimedStatus, signal?: AbortSignal): Promise<void> {
     const { state, eventId } = status;
@@ -103,7 +105,8 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     // A process that sent it and died may have pinned it too.
     const mayBe = pinned || (isNew && firstAttemptedAt !== undefined);
     if (goesOn ? !isNew : !mayBe) return mayBe;
-    const set = (actor: GhostActor) => setPinned(actor, roomId, message, goesOn);
+    // Whoever writes the list between another one's reading and writing it is undone.
+    const set = (actor: GhostActor) => pinning.run(roomId, () => setPinned(actor, roomId, message, goesOn));
     const outcome = await ghosts.acting(ghost, set, signal);
     return outcome.kind === "ok" ? goesOn : outcome.kind === "retry";
   }

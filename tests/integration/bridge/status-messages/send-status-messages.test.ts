@@ -1,6 +1,7 @@
 // The status message of a question that takes long, on a real ledger, against a scripted homeserver.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import type { Lease } from "../../../../src/bridge/ledger/leases.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-once.ts";
 import { createStatusQueue } from "../../../../src/bridge/status-messages/send-status-messages.ts";
@@ -8,7 +9,7 @@ import { EN } from "../../../../src/bridge/texts/en.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type SlowScript, scriptedHomeserver } from "../../../support/http-server.ts";
-import { job, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import { ACCEPTED, job, ledgerFixture, T0 } from "../../../support/ledger.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
 
 const LATER = T0 + 6_000;
@@ -48,20 +49,22 @@ async function setUp(t: TestContext, refusesPins = false) {
   const { ledger } = fixture;
   const { log } = recordedLog();
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom });
-  const queue = createStatusQueue({
-    ...{ ledger, homeserver, ghosts, clock, log, textsOf: () => EN },
-    encryptEvent: plainRoomsOnly({ homeserver, ledger: ledger.memberships }),
-    onError: (error) => {
-      throw error;
-    },
-  });
+  const process = () =>
+    createStatusQueue({
+      ...{ ledger, homeserver, ghosts, clock, log, textsOf: () => EN },
+      encryptEvent: plainRoomsOnly({ homeserver, ledger: ledger.memberships }),
+      onError: (error) => {
+        throw error;
+      },
+    });
+  const [queue, other] = [process(), process()];
   const bodies = () =>
     server.seen
       .filter(({ path }) => path.includes("/send/"))
       .map(({ body }) => body as Record<string, unknown>);
-  const at = async (now: number) => {
+  const at = async (now: number, by = queue) => {
     await clock.advance(now - clock.now());
-    await queue.round();
+    await by.round();
   };
   const set = (now: { isAway?: boolean; losesPins?: boolean; isMuted?: boolean }) => {
     ({ isAway = false, losesPins = false, isMuted = false } = now);
@@ -76,7 +79,7 @@ async function setUp(t: TestContext, refusesPins = false) {
   const until = async (end: number, stepMs: number) => {
     for (let now = clock.now() + stepMs; now <= end; now += stepMs) await at(now);
   };
-  return { ...fixture, server, clock, at, until, set, hang, bodies, pinned: () => pinned };
+  return { ...fixture, server, clock, other, at, until, set, hang, bodies, pinned: () => pinned };
 }
 
 const WORKING = /^The agent is working on this question\./;
@@ -202,7 +205,7 @@ describe("status messages", () => {
   });
 
   it("a message that a process pins after another one has shown its end and unpinned it is unpinned again [DEL-6]", async (t) => {
-    const { admit, at, hang, bodies, pinned, claimOne, delegations, rows } = await setUp(t);
+    const { admit, other, at, hang, bodies, pinned, claimOne, delegations, rows } = await setUp(t);
     await admit([job("one")]);
     const { lease } = await claimOne();
     const { reached, goOn } = hang();
@@ -210,8 +213,8 @@ describe("status messages", () => {
     await reached;
     await rows("UPDATE bridge_statuses SET holder = NULL, fence = fence + 1, due_at = $1", [new Date(LATER)]);
     await delegations.finish(lease, FAILED, LATER + 1_000);
-    await at(LATER + 1_000);
-    await at(LATER + 5_000);
+    await at(LATER + 1_000, other);
+    await at(LATER + 5_000, other);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
 
     goOn();
@@ -304,6 +307,22 @@ describe("status messages", () => {
     await at(LATER + 70_000);
     set({});
     await at(LATER + 140_000);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
+  });
+
+  it("several messages of one room are pinned and unpinned side by side, and none stays pinned [DEL-6]", async (t) => {
+    const { admit, at, pinned, claimOne, delegations, rows } = await setUp(t);
+    const leases: Lease[] = [];
+    await admit(["one", "two", "three"].map((name) => job(name)));
+    for (const taskId of ["t1", "t2", "t3"]) {
+      const { lease } = await claimOne();
+      leases.push(lease);
+      await delegations.recordAccepted(lease, { ...ACCEPTED, taskId }, T0);
+    }
+    await at(LATER);
+    assert.deepEqual(pinned(), ["$older", "$s1", "$s2", "$s3"]);
+    for (const lease of leases) await delegations.finish(lease, FAILED, LATER + 1_000);
+    await at(LATER + 4_000);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
   });
 });
