@@ -488,7 +488,8 @@ BEGIN
     ON CONFLICT (bucket) DO UPDATE SET
       tokens = LEAST(excluded.tokens, b.tokens + GREATEST(0, extract(epoch FROM spent_at - b.refilled_at)::float8) / 60
         * (SELECT max(w.rate) FROM unnest(buckets, per_minute) AS w (bucket, rate) WHERE w.bucket = b.bucket)),
-      refilled_at = GREATEST(b.refilled_at, spent_at);
+      -- A time far ahead is of a clock that was wrong: until then the bucket would stay as it is.
+      refilled_at = CASE WHEN b.refilled_at > spent_at + interval '1 hour' THEN spent_at ELSE GREATEST(b.refilled_at, spent_at) END;
   FOR asker IN SELECT DISTINCT a FROM unnest(askers) AS a ORDER BY a LOOP
     refused := (SELECT b.bucket FROM unnest(askers, buckets) WITH ORDINALITY AS u (of, bucket, place)
       JOIN bridge_limiter b ON b.bucket = u.bucket

@@ -185,6 +185,17 @@ describe("delegations", () => {
     assert.equal(third?.prompt, undefined);
   });
 
+  it("get tokens again after a clock that was far ahead was set back [DEL-2]", async (t) => {
+    const { admit, claim, delegations } = await ledgerFixture(t);
+    await admit(["one", "two", "three"].map((name) => job(name, { room: room(name) })));
+    const bucket = { ...BUCKET, burst: 1 };
+    const [one, two, three] = await claim();
+    assert.ok(one && two && three);
+    assert.equal(await delegations.beginDispatch(one.lease, bucket, T0 + 365 * 86_400_000), "begun");
+    assert.equal(await delegations.beginDispatch(two.lease, bucket, T0), "rate_limited");
+    assert.equal(await delegations.beginDispatch(three.lease, bucket, T0 + 60_000), "begun");
+  });
+
   it("are refused while the limiter's bucket is empty, which refills with time [DEL-2]", async (t) => {
     const { delegations, admit, claim, rows } = await ledgerFixture(t);
     const bucket = { key: "k", ratePerMinute: 60, burst: 2 };
