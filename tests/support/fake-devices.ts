@@ -37,7 +37,8 @@ export class FakeDevices
   /** Keys that the transactions lost: session and room. */
   atHomeserver: { readonly session: string; readonly room: RoomId }[] = [];
   /** Answers instead of what would be answered. */
-  onDecrypt: (event: EncryptedRoomEvent) => Decryption | Promise<Decryption> | undefined = () => undefined;
+  onDecrypt: (event: EncryptedRoomEvent) => Decryption | Promise<Decryption | undefined> | undefined = () =>
+    undefined;
   onReceive: () => Promise<void> = async () => {};
   catchupOutcome: Outcome<undefined> = { kind: "ok", value: undefined };
   readonly received: DeviceChanges[] = [];

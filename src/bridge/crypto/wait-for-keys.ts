@@ -28,6 +28,8 @@ import { type Claim, createOpening, type Opening, type OpeningDependencies } fro
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
+/** Its question may be read at this moment. */
+const BEHIND_ATTEMPTS_MAX = 2;
 /** How long a device may still turn out to be trusted, while its keys are queried. */
 const TRUST_GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
@@ -62,8 +64,6 @@ export interface IntakeEnvelopeWorkerDependencies extends ExpiryDependencies, Op
 }
 
 type Opened = Extract<Opening, { kind: "opened" }>;
-
-export type IntakeEnvelopeWorker = ReturnType<typeof createIntakeEnvelopeWorker>;
 
 export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencies) {
   const { ledger, devices, agents, namespace, clock, log, observe } = deps;
@@ -131,10 +131,10 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     }
   }
 
-  /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */
+  /** It is tried when its question has ended its wait. The question's derivation takes an edit along. */
   async function behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
     const now = clock.now();
-    const wakeAt = now + backoffMs(RETRY, envelope.attempts);
+    const wakeAt = now + backoffMs(RETRY, Math.min(envelope.attempts, BEHIND_ATTEMPTS_MAX));
     await ledger.envelopes.defer(envelope, wakeAt, { prolonged: now >= envelope.deadline });
   }
 
@@ -174,6 +174,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       capacity,
     };
     const admitted = await ledger.envelopes.derive(envelope, derivation, now);
+    if (admitted.isBehind === true) return behindQuestion(envelope);
     const end = envelope.keyRequests > 0 ? "key_request" : by;
     observe.ended(end);
     observe.derived(admitted);

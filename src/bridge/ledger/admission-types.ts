@@ -256,6 +256,8 @@ export interface Admitted {
   /** How many notices the transaction caused; some may be suppressed by their interval. */
   readonly notices: number;
   readonly claimed?: ClaimedDelegation | undefined;
+  /** Of an intake envelope: nothing was written, because a question that it refers to waits for its key. */
+  readonly isBehind?: boolean;
 }
 
 export const NOTHING_ADMITTED: Admitted = {

@@ -1,7 +1,8 @@
 // A decrypted intake envelope becomes delegations, in one database transaction under its room's lock. They take the place
 // that it holds in its room, or the next free one when the room has continued without it.
 // Invariants: it is derived once (its state and its fence stand in the WHERE); a delegation without a capacity slot is a
-// denied row; without delegations its place becomes void.
+// denied row; without delegations its place becomes void; one that asks nothing by itself waits until a question of the same
+// person that it refers to was read, and no longer than for its own key.
 import type { Pool, PoolClient } from "pg";
 import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import { type Admission, type Admitted, type LedgerSettings, NOTHING_ADMITTED } from "./admission-types.ts";
@@ -81,7 +82,6 @@ async function deriveOn(
   const { event, fence } = envelope;
   const held = [event, fence];
   const own = await PLACE_OF.held(client, held, nameOf(envelope));
-  const seq = own.room_seq ?? (await TAKE_PLACE.one(client, [event, envelope.room])).room_seq;
   const row = await readKnown(client, about, now);
   const derived = derive(toFacts(row, keys, now));
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
@@ -93,6 +93,12 @@ async function deriveOn(
       (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
     ),
   };
+  const { room, sender, deadline } = envelope;
+  const isOfUse = Object.values(given).some(({ length }) => length > 0);
+  const waits = row.waiting?.some((one) => one.event !== event && one.room === room && one.sender === sender);
+  const isBehind = waits === true && !isOfUse && now < deadline;
+  if (isBehind) return { result: { ...NOTHING_ADMITTED, isBehind } };
+  const seq = own.room_seq ?? (await TAKE_PLACE.one(client, [event, room])).room_seq;
   const done = await changeAsked(client, settings, given, [event], now);
   const { delegations, indices } = done;
   const arrived = { delegations, envelopes: [] };

@@ -284,6 +284,44 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
 
+  const inThread = (id: string, root: string, session = "session-1") => {
+    const relation = { "m.relates_to": { rel_type: "m.thread", event_id: root } };
+    return sealed(id, {}, { "m.mentions": undefined, ...relation }, session);
+  };
+
+  it("a message in the thread of its sender's question is read after that, though its own key comes first [INT-6] [ENC-10]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("q"), inThread("more", "$q", "session-2"));
+    bridge.devices.sessions.add("session-2");
+    await bridge.pass(2_000);
+    bridge.devices.sessions.add("session-1");
+    // The later one is opened before the question is, and after that again.
+    const isRead = Promise.withResolvers<undefined>();
+    bridge.devices.onDecrypt = ({ event }) => (event === "$q" ? isRead.promise : undefined);
+    await bridge.worker.keysCame(["!r" as RoomId]);
+    const round = bridge.worker.queue.round();
+    await queriedUntil(async () => {
+      const [more] = await bridge.rows(
+        "SELECT holder FROM bridge_encrypted_intake WHERE matrix_event_id = '$more'",
+      );
+      return more?.["holder"] === null;
+    });
+    isRead.resolve(undefined);
+    await round;
+    await bridge.pass(5_000);
+    assert.deepEqual(await bridge.states(), { $q: "derived", $more: "derived" });
+    assert.deepEqual(await bridge.order(), ["$q", "$more"]);
+  });
+
+  it("messages that ask nothing and stand in each other's threads wait no longer than for a key [ENC-10]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(inThread("one", "$other"), inThread("other", "$one"));
+    bridge.devices.sessions.add("session-1");
+    await bridge.pass(KEY_WAIT_MS + 30_000, 15_000);
+    assert.deepEqual(await bridge.states(), { $one: "derived", $other: "derived" });
+    assert.deepEqual(await bridge.order(), []);
+  });
+
   it("a request that hangs delays only its own event [ENC-10]", async (t) => {
     const bridge = await setUp(t);
     const elsewhere = { room_id: "!other" };
