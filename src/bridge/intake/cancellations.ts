@@ -2,10 +2,10 @@
 // who asked cancels; whoever else tries, or cancels what has ended, gets a notice; a reaction counts on what a ghost says
 // about a task alone (on an answer it may be an opinion), unless it chooses an option.
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
-import type { Admission, NewCancel, NewNotice, Subject } from "../ledger/admission-types.ts";
+import type { Admission, NewCancel, NewDelegation, NewNotice, Subject } from "../ledger/admission-types.ts";
 import type { CancelRefusal, SendPurpose } from "../ledger/states.ts";
 import { sameKey } from "./continued-exchanges.ts";
-import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
+import { type MessageEvent, ownIn, type ReactionEvent, type ReadableEvent } from "./read-events.ts";
 
 export const CANCEL_COMMAND = "!cancel";
 export const CANCEL_REACTION = "❌";
@@ -13,7 +13,7 @@ export const CANCEL_REACTION = "❌";
 const ABOUT_TASKS: readonly (SendPurpose | undefined)[] = ["question", "progress"];
 
 export type CancelResult =
-  | { readonly kind: "cancel"; readonly cancel: NewCancel }
+  | { readonly kind: "cancel"; readonly cancels: readonly NewCancel[] }
   | { readonly kind: "refused"; readonly reason: CancelRefusal; readonly subject: Subject | undefined };
 
 /** @param waiting the delegations whose questions are open */
@@ -31,7 +31,23 @@ export function cancelByCommand(
   const asked = inThread.filter((subject) => subject.sender === sender);
   const open = asked.filter(({ endedAt }) => endedAt === undefined);
   const awaiting = open.filter(({ delegation }) => waiting.has(delegation));
-  return resultOf(([awaiting, open, asked].find(({ length }) => length > 0) ?? inThread).slice(-1), by);
+  return resultOf([awaiting, open, asked].find(({ length }) => length > 0) ?? inThread, by);
+}
+
+/** The jobs of the question that the command takes back, where that came with it and is not known. */
+export function withdrawnBy(
+  message: MessageEvent,
+  added: readonly NewDelegation[],
+  subjects: readonly Subject[],
+): readonly NewDelegation[] {
+  const { inReplyTo, threadRoot } = message;
+  const own = ownIn(message, added).filter(
+    ({ event, refused }) => refused === undefined && !subjects.some(({ source }) => source === event),
+  );
+  const inThread = own.findLast(
+    ({ event, threadRoot: root }) => threadRoot !== undefined && [event, root].includes(threadRoot),
+  );
+  return own.filter(({ event }) => event === (inReplyTo ?? inThread?.event));
 }
 
 export function cancelByReaction(
@@ -50,10 +66,12 @@ function resultOf(
   by: Pick<MessageEvent, "sender" | "event"> & Partial<Pick<MessageEvent, "indexDigest">>,
 ): CancelResult {
   const own = subjects.filter(({ sender }) => sender === by.sender);
-  const open = own.findLast(({ endedAt }) => endedAt === undefined);
-  if (open !== undefined) {
+  const open = own.filter(({ endedAt }) => endedAt === undefined);
+  if (open.length > 0) {
     const { event, indexDigest } = by;
-    return { kind: "cancel", cancel: { delegation: open.delegation, event, indexDigest } };
+    const ofLatest = open.filter(({ source }) => source === open.at(-1)?.source);
+    const cancels = ofLatest.map(({ delegation }) => ({ delegation, event, indexDigest }));
+    return { kind: "cancel", cancels };
   }
   const reason =
     subjects.length === 0 ? "nothing_to_cancel" : own.length === 0 ? "not_the_asker" : "already_ended";

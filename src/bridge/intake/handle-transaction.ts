@@ -23,13 +23,13 @@ import {
 } from "./interpret-messages.ts";
 import type { Namespace } from "./namespace.ts";
 import {
+  type createRecentEvents,
   type Decryptor,
   ghostsOf,
   type OpenedEvents,
   openEncrypted,
-  type RecentEvents,
 } from "./open-encrypted.ts";
-import { type EncryptedEvent, type ReadEvents, readEvents } from "./read-events.ts";
+import { type EncryptedEvent, readEvents } from "./read-events.ts";
 import { readDevicePart } from "./transaction-extensions.ts";
 
 /** What ghosts' devices add to intake, unless `encryption.mode` is `refuse`. */
@@ -44,11 +44,11 @@ export interface EncryptedIntake {
   readonly takesPart: boolean;
   readonly plainInEncrypted: boolean;
   readonly keyWaitMs: number;
-  readonly recent: Pick<RecentEvents, "keep">;
+  readonly recent: Pick<ReturnType<typeof createRecentEvents>, "keep">;
 }
 
 export interface HandledTransaction extends Admitted {
-  readonly read: ReadEvents;
+  readonly read: ReturnType<typeof readEvents>;
   readonly roomStateChanged: boolean;
   readonly mail: number;
   readonly opened: number;

@@ -33,6 +33,7 @@ import {
   cancelByReaction,
   cancelRefused,
   redactedIn,
+  withdrawnBy,
 } from "./cancellations.ts";
 import { agentTurnOf, answerByReaction, answerIn, contextOf, endedQuestion } from "./continued-exchanges.ts";
 import { editedBy, editsOf, editsWaiting } from "./edits.ts";
@@ -133,12 +134,16 @@ export function aboutOf(
 }
 
 /** The ghosts a message is addressed to: by mention, in a direct room, by reply, in a thread of theirs. */
-function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namespace): GhostMxid[] {
+function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namespace, added: NewDelegation[]) {
   const ghosts = new Set<GhostMxid>(message.mentions.filter((user) => namespace.isGhost(user)));
   const { inReplyTo, threadRoot, room } = message;
   for (const subject of known.subjects.filter((one) => one.room === room)) {
     const isReplied = subject.event === inReplyTo && subject.purpose !== undefined;
     if (isReplied || subject.event === threadRoot) ghosts.add(subject.ghost);
+  }
+  for (const { event, ghost, ...asked } of added.filter((one) => one.room === room)) {
+    const isInThread = threadRoot !== undefined && [event, asked.threadRoot].includes(threadRoot);
+    if (isInThread && asked.refused !== "sender_policy_rejected") ghosts.add(ghost);
   }
   const direct = known.directWith.get(room);
   if (direct !== undefined) ghosts.add(direct);
@@ -205,7 +210,7 @@ export function interpretMessages(
   };
   const cancel = (result: CancelResult, by: MessageEvent | ReactionEvent) => {
     if (result.kind === "cancel") {
-      cancels.push(result.cancel);
+      cancels.push(...result.cancels);
     } else if (mayAskAnyone(targets, by.sender) && !(result.subject === undefined && isForPartner(by))) {
       notices.push(...cancelRefused(result, by, known.speakers.get(by.room)));
     }
@@ -251,7 +256,10 @@ export function interpretMessages(
       continue;
     }
     if (isCancelCommand(message, namespace)) {
-      cancel(cancelByCommand(message, known.subjects, open), message);
+      const withdrawn = withdrawnBy(message, delegations, known.subjects);
+      if (withdrawn.length === 0) cancel(cancelByCommand(message, known.subjects, open), message);
+      for (const one of withdrawn)
+        delegations[delegations.indexOf(one)] = { ...one, refused: "sender_canceled" };
       continue;
     }
     const answer = answerIn(message, known.openQuestions, answers, nameOf);
@@ -264,7 +272,7 @@ export function interpretMessages(
       notices.push(answerRefused(ended, event));
       continue;
     }
-    for (const ghost of addressedBy(message, known, namespace)) {
+    for (const ghost of addressedBy(message, known, namespace, delegations)) {
       const target = targets.get(ghost);
       // A ghost whose agent was removed answers with a notice instead of silence.
       const removed = target === undefined && known.ghostsIn.get(room)?.has(ghost);

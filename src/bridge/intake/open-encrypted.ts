@@ -110,8 +110,6 @@ export async function openEncrypted(
   return { messages, malformed, waiting, opened: rooms.length, decryptedIn: [...new Set(rooms)] };
 }
 
-export type RecentEvents = ReturnType<typeof createRecentEvents>;
-
 /**
  * Events that came while no machine of their ghosts answered here, as after a failover of the database: the next attempt to
  * open them need not fetch them. They are in memory alone and bounded in number; each is taken once, within ten seconds.

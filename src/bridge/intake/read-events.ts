@@ -72,8 +72,6 @@ export type ReadableEvent =
   | (RoomEvent & { readonly type: "encryption" })
   | OtherEvent;
 
-export type ReadEvents = ReturnType<typeof readEvents>;
-
 /** Of what is known of a room's people, what is about the sender of an event, in the event's room. */
 export function ownIn<One extends Pick<RoomEvent, "room" | "sender">>(
   { room, sender }: Pick<RoomEvent, "room" | "sender">,

@@ -25,7 +25,7 @@ const KNOWN = statement<KnownRow>("known_facts")`
     (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
        FROM bridge_rooms WHERE room_id = ANY ($1)) AS rooms,
     (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
-         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) = 1))
+         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) < 2))
        FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts`;
 
 /** Who may not ask brings no ghost into a thread, where it would get what others say. An index has this predicate. */

@@ -96,7 +96,8 @@ export function refusals(
 ): NewNotice[] {
   return placed.flatMap(({ room, ghost, event: source, threadRoot, denied: reason }) => {
     if (reason === null || ghost === undefined) return [];
-    const kind = POLICY_REASONS.has(reason) ? "policy_denied" : "capacity_exceeded";
+    const refused = POLICY_REASONS.has(reason) ? "policy_denied" : "capacity_exceeded";
+    const kind = reason === "sender_canceled" ? CANCEL_NOTICES[reason] : refused;
     return { kind, room, ghost, source, threadRoot, reason };
   });
 }

@@ -226,6 +226,91 @@ describe("which events ask a ghost", () => {
     );
   });
 
+  const related = (id: string, relation: unknown, more: Record<string, unknown> = {}) =>
+    question(id, {}, { "m.mentions": undefined, "m.relates_to": relation, ...more });
+
+  it("a message in a thread triggers that came with the question which brought the agent there [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t, { allowedSenders: ["@alice:a.test"] });
+    const inThread = (root: string) => ({ rel_type: "m.thread", event_id: root });
+    await fixture.events(
+      "t1",
+      question("q1"),
+      related("in-its-thread", inThread("$q1")),
+      question("q2", {}, { "m.relates_to": inThread("$root") }),
+      related("beside-it", inThread("$root")),
+      related("elsewhere", inThread("$other")),
+      question("eves", { sender: "@eve:a.test" }),
+      related("in-eves", inThread("$eves")),
+    );
+    assert.deepEqual(await jobs(fixture), ["$q1", "$in-its-thread", "$q2", "$beside-it", "$eves"]);
+  });
+
+  it("a question that its asker cancels in the same transaction asks no agent, and is told of [DEL-6] [NOT-1]", async (t) => {
+    const fixture = await intakeFixture(t, { agents: ["docs", "travel"] });
+    const both = { "m.mentions": { user_ids: [ghost("docs"), ghost("travel")] } };
+    const cancel = (id: string, relation: unknown) => related(id, relation, { body: "!cancel" });
+    const thread = { rel_type: "m.thread", event_id: "$root" };
+    await fixture.events(
+      "t1",
+      member(ghost("docs"), "join"),
+      member(ghost("travel"), "join"),
+      question("replied", {}, both),
+      question("kept"),
+      question("in-thread", {}, { "m.relates_to": thread }),
+      cancel("c1", { "m.in_reply_to": { event_id: "$replied" } }),
+      cancel("c2", thread),
+      { ...cancel("c3", { "m.in_reply_to": { event_id: "$kept" } }), sender: "@bob:a.test" },
+    );
+    const ended = await fixture.rows(
+      "SELECT matrix_event_id || ' ' || state AS what FROM bridge_delegations ORDER BY id",
+    );
+    assert.deepEqual(
+      ended.map(({ what }) => what),
+      ["$replied denied", "$replied denied", "$kept queued", "$in-thread denied"],
+    );
+    const told = await fixture.rows(
+      "SELECT kind || ' ' || source_event_id || ' ' || reason AS what FROM bridge_notices ORDER BY what",
+    );
+    assert.deepEqual(
+      told.map(({ what }) => what),
+      [
+        "cancel_refused $c3 nothing_to_cancel",
+        "delegation_canceled $in-thread sender_canceled",
+        ...["docs", "travel"].map(() => "delegation_canceled $replied sender_canceled"),
+      ],
+    );
+  });
+
+  it("a question to several agents is canceled for all of them, by a reply or in its thread, and no other one is [DEL-6]", async (t) => {
+    const fixture = await intakeFixture(t, { agents: ["docs", "travel"] });
+    const both = { "m.mentions": { user_ids: [ghost("docs"), ghost("travel")] } };
+    const thread = { "m.relates_to": { rel_type: "m.thread", event_id: "$q1" } };
+    await fixture.events("t1", question("q1", {}, both), question("q2", {}, { ...both, ...thread }));
+    const states = async () =>
+      (await fixture.rows("SELECT state FROM bridge_delegations ORDER BY id")).map(({ state }) => state);
+    for (const [id, relation, expected] of [
+      ["c1", thread, ["queued", "queued", "canceled", "canceled"]],
+      ["c2", { "m.relates_to": { "m.in_reply_to": { event_id: "$q1" } } }, Array(4).fill("canceled")],
+    ] as const) {
+      await fixture.events(id, question(id, {}, { "m.mentions": undefined, body: "!cancel", ...relation }));
+      assert.deepEqual(await states(), expected);
+    }
+  });
+
+  it("a message in a direct room triggers before the ghost has read who is there [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const direct = { room_id: "!dm" };
+    const invitation = member(
+      ghost("docs"),
+      "invite",
+      { ...direct, sender: "@alice:a.test" },
+      { is_direct: true },
+    );
+    await fixture.events("t1", invitation, member(ghost("docs"), "join", direct));
+    await fixture.events("t2", question("dm", direct, { "m.mentions": undefined }));
+    assert.deepEqual(await jobs(fixture), ["$dm"]);
+  });
+
   it("an encrypted room gets one notice and no answers when encryption is refused [ENC-1]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.events("t1", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
