@@ -8,11 +8,7 @@ import type { BridgeContext } from "./context.ts";
 import { deviceReadiness } from "./crypto/device-checks.ts";
 import { GhostDevices } from "./crypto/ghost-devices.ts";
 import { Machines } from "./crypto/machines.ts";
-import {
-  createIntakeEnvelopeWorker,
-  type IntakeEnvelopeObserver,
-  type IntakeEnvelopeWorker,
-} from "./crypto/wait-for-keys.ts";
+import { createIntakeEnvelopeWorker, type IntakeEnvelopeObserver } from "./crypto/wait-for-keys.ts";
 import type { EncryptedIntake } from "./intake/handle-transaction.ts";
 import type { Namespace } from "./intake/namespace.ts";
 import { createRecentEvents } from "./intake/open-encrypted.ts";
@@ -64,7 +60,7 @@ export function createEncryption(options: EncryptionOptions) {
       serversAllowed([...(await agents.current()).byGhost.values()].map(({ entry }) => entry)),
     configured: async () => [...(await agents.current()).byGhost.keys()],
   });
-  const worker: IntakeEnvelopeWorker | undefined = takesPart
+  const worker: ReturnType<typeof createIntakeEnvelopeWorker> | undefined = takesPart
     ? createIntakeEnvelopeWorker({
         ...options,
         devices,

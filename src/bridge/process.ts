@@ -9,7 +9,7 @@ import { type BridgeContext, type BridgeOptions, openContext } from "./context.t
 import { migrateWhenReachable } from "./database.ts";
 import { createObserveServer, databaseReadiness, UNCHECKED, untilWell } from "./health/health-server.ts";
 import { selfCheck } from "./health/homeserver-checks.ts";
-import { type BridgeServices, createServices } from "./services.ts";
+import { createServices } from "./services.ts";
 
 /** Runs the bridge until `stop` aborts, and drains it. @throws DrawbridgeError when it cannot start */
 export async function runBridge(options: BridgeOptions): Promise<void> {
@@ -91,7 +91,7 @@ async function serve(context: BridgeContext): Promise<void> {
 /** The self-check, as a ghost whose device is not stopped: a stopped one says nothing about the others. */
 async function checkHomeserver(
   { config, agents }: BridgeContext,
-  { homeserver, ghosts, ledger }: BridgeServices,
+  { homeserver, ghosts, ledger }: ReturnType<typeof createServices>,
 ) {
   const recorded = await ledger.ghosts.recordedDevices();
   const stopped = new Set(recorded.filter((one) => one.stopped !== undefined).map((one) => one.ghost));

@@ -6,7 +6,7 @@ import { WorkLoop } from "../runtime/work-loop.ts";
 import { createCardRefresh } from "./agents/refresh-cards.ts";
 import { createCardTrustGate } from "./agents/trust.ts";
 import { createAuditExporter } from "./audit/exporter.ts";
-import { type Catchup, createCatchup } from "./catchup/catchup.ts";
+import { createCatchup } from "./catchup/catchup.ts";
 import type { BridgeContext } from "./context.ts";
 import { createEncryption, type Encryption } from "./create-encryption.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
@@ -44,8 +44,6 @@ import { textsBy } from "./texts/language-of-room.ts";
 import { Wakeups } from "./wakeups.ts";
 
 const RETENTION_INTERVAL_MS = 10 * 60 * 1_000;
-
-export type BridgeServices = ReturnType<typeof createServices>;
 
 export function createServices(context: BridgeContext) {
   const { config, clock, log, random, agents, database, metrics } = context;
@@ -247,7 +245,7 @@ function createIntake(context: BridgeContext, parts: Parts) {
     if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
     if (transaction.mail > 0) wakeups.wake("inbox");
   };
-  const catchup: Catchup = createCatchup({
+  const catchup: ReturnType<typeof createCatchup> = createCatchup({
     homeserver: parts.homeserverOptions,
     ghosts,
     agents,

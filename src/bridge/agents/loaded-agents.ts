@@ -28,7 +28,7 @@ export interface AgentsSnapshot {
   readonly revision: number;
 }
 
-export type AgentDirectory = Pick<WatchedAgentDirectory, "current">;
+export type AgentDirectory = Pick<ReturnType<typeof watchAgentsFile>, "current">;
 
 export interface WatchedDirectoryOptions {
   readonly file: string;
@@ -42,8 +42,6 @@ const REJECTED_HINT =
   "Correct the file; until then the last good version stays in force. Replace it by a rename.";
 
 type Agents = Omit<AgentsSnapshot, "revision">;
-
-export type WatchedAgentDirectory = ReturnType<typeof watchAgentsFile>;
 
 /** @throws ConfigError or DrawbridgeError `config_unreadable` when the file cannot be used at the start */
 export function watchAgentsFile({ file, serverName, ghostPrefix, log, onRejected }: WatchedDirectoryOptions) {

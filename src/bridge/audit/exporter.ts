@@ -39,8 +39,6 @@ export interface AuditExporterOptions {
   readonly onError?: () => void;
 }
 
-export type AuditExporter = ReturnType<typeof createAuditExporter>;
-
 export function createAuditExporter({ outbox, clock, log, file, isTurn, onError }: AuditExporterOptions) {
   mkdirSync(dirname(file), { recursive: true });
   let handle: FileHandle | undefined;

@@ -45,8 +45,6 @@ const AGAIN = { firstMs: 250, maxMs: 8_000 };
 const ATTEMPTS_MAX = 7;
 const NO_GHOST_MS = 5_000;
 
-export type Catchup = ReturnType<typeof createCatchup>;
-
 export function createCatchup(options: CatchupOptions) {
   const { agents, rooms, isTurn, catchup, clock, log, metrics, quietMs = QUIET_MS } = options;
   const api = new SyncApi(options.homeserver);

@@ -20,8 +20,6 @@ export interface DeviceRequestsDependencies {
   readonly onRefused: (outcome: Refused, kind: OutgoingRequest["kind"]) => Promise<void>;
 }
 
-export type DeviceRequests = ReturnType<typeof createDeviceRequests>;
-
 export function createDeviceRequests(deps: DeviceRequestsDependencies) {
   const { ghost, machines, api, log, actor, raiseEpoch, onRefused } = deps;
   const serial = new Serial();

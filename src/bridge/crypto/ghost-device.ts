@@ -14,13 +14,8 @@ import type { DeviceChanges } from "../matrix/device-changes.ts";
 import type { Ghosts } from "../matrix/ghosts.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { type Failure, type Outcome, ok, type Refused, retry } from "../matrix/request-result.ts";
-import { createDeviceRequests, type DeviceRequests } from "./device-requests.ts";
-import {
-  createKeyCatchup,
-  type KeyCatchup,
-  type KeyCatchupDependencies,
-  type KeyCatchupObserver,
-} from "./key-catchup.ts";
+import { createDeviceRequests } from "./device-requests.ts";
+import { createKeyCatchup, type KeyCatchupDependencies, type KeyCatchupObserver } from "./key-catchup.ts";
 import { ThreadRefusal } from "./machine-thread.ts";
 import type { Machines, OpenResult } from "./machines.ts";
 
@@ -53,8 +48,8 @@ const isUnavailable = (error: unknown) =>
 
 export class GhostDevice {
   readonly ghost: GhostMxid;
-  readonly requests: DeviceRequests;
-  readonly catchup: KeyCatchup;
+  readonly requests: ReturnType<typeof createDeviceRequests>;
+  readonly catchup: ReturnType<typeof createKeyCatchup>;
   readonly roomsBegun = new Set<RoomId>();
   readonly #deps: GhostDeviceDependencies;
   readonly #tracked = new Set<UserId>();

@@ -32,8 +32,6 @@ export interface KeyCatchupDependencies extends Pick<DeviceRequestsDependencies,
   readonly onRefused: (outcome: Refused) => Promise<void>;
 }
 
-export type KeyCatchup = ReturnType<typeof createKeyCatchup>;
-
 export function createKeyCatchup(deps: KeyCatchupDependencies) {
   const { ghost, api, positions, clock, log, observe, onNewKeys, ensure, take, onRefused } = deps;
   const serial = new Serial();

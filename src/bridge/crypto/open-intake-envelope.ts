@@ -3,7 +3,7 @@
 // missing; nothing is written here, and nothing of the event outlives the attempt.
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
-import { eventFingerprint, type RecentEvents } from "../intake/open-encrypted.ts";
+import { type createRecentEvents, eventFingerprint } from "../intake/open-encrypted.ts";
 import { type EncryptedEvent, type Inside, readEvents } from "../intake/read-events.ts";
 import type { ClaimedIntakeEnvelope } from "../ledger/envelopes.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
@@ -18,7 +18,7 @@ export interface Claim {
 
 export interface OpeningDependencies {
   readonly devices: Pick<GhostDevices, "decrypt" | "track" | "catchup">;
-  readonly recent: Pick<RecentEvents, "take">;
+  readonly recent: Pick<ReturnType<typeof createRecentEvents>, "take">;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
     ghost: GhostMxid,

@@ -7,16 +7,16 @@ import type { TrustGate } from "../agents/trust.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 import type { TerminalReason, TerminalStage, TerminalState } from "../ledger/states.ts";
-import type { DownloadFile, UploadFile } from "../matrix/files.ts";
+import type { createDownloader, createUploader } from "../matrix/files.ts";
 import type { SaidIn } from "../matrix/homeserver.ts";
 import type { Outcome } from "../matrix/request-result.ts";
-import type { EventSender } from "../matrix/send-once.ts";
+import type { createEventSender } from "../matrix/send-once.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
 import type { AgentOperation } from "./a2a/agent-client.ts";
 import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import type { AgentHttp } from "./a2a/http-exchange.ts";
-import type { TokenFailureCode, TokenSource } from "./a2a/token-cache.ts";
-import type { Traces } from "./traces.ts";
+import type { createTokenSource, TokenFailureCode } from "./a2a/token-cache.ts";
+import type { createTraces } from "./traces.ts";
 
 export type DelegationLimits = BridgeConfig["limits"];
 
@@ -24,10 +24,10 @@ export interface DelegationDependencies {
   readonly ledger: DelegationLedger;
   readonly directory: AgentDirectory;
   readonly trust: TrustGate;
-  readonly tokens: TokenSource;
+  readonly tokens: ReturnType<typeof createTokenSource>;
   readonly http: AgentHttp;
-  readonly sender: EventSender;
-  readonly download: DownloadFile;
+  readonly sender: ReturnType<typeof createEventSender>;
+  readonly download: ReturnType<typeof createDownloader>;
   /** Whether the homeserver has accepted an event into its room. */
   readonly isAccepted: (
     ghost: GhostMxid,
@@ -36,7 +36,7 @@ export interface DelegationDependencies {
     signal: AbortSignal,
   ) => Promise<Outcome<boolean>>;
   /** Passes a file on. Without it the answer says that there was one. */
-  readonly upload?: UploadFile;
+  readonly upload?: ReturnType<typeof createUploader>;
   readonly textsOf: TextsOf;
   /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */
   readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
@@ -46,7 +46,7 @@ export interface DelegationDependencies {
   readonly random: Random;
   readonly log: Logger;
   readonly metrics: DelegationObserver;
-  readonly traces?: Traces | undefined;
+  readonly traces?: ReturnType<typeof createTraces> | undefined;
   readonly limits: DelegationLimits;
   /** Whether this process may claim: not while the database, with its right to, is away. Without it, it may. */
   readonly mayClaim?: () => boolean;

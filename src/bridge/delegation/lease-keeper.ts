@@ -9,8 +9,7 @@ import type { DelegationLedger } from "../ledger/ledger.ts";
 /** Told once: another holder has the lease, or its delegation is terminal; or it is to be canceled. */
 type Told = (why: "lost" | "canceled") => void;
 
-export type LeaseKeeper = ReturnType<typeof createLeaseKeeper>;
-export type HeldLease = ReturnType<LeaseKeeper["hold"]>;
+export type HeldLease = ReturnType<ReturnType<typeof createLeaseKeeper>["hold"]>;
 
 interface Held {
   readonly lease: Lease;

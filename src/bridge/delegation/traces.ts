@@ -22,10 +22,6 @@ export interface TracedStep {
   readonly isError: boolean;
 }
 
-type TracedOutcome = Pick<DelegationOutcome, "state" | "stage" | "reason">;
-
-export type Traces = ReturnType<typeof createTraces>;
-
 const EXPORT_TIMEOUT_MS = 5_000;
 const SCOPE = { name: manifest.name, version: manifest.version };
 
@@ -63,7 +59,11 @@ export function createTraces(url: string, serverName: string, random: Random) {
         attributes: { "drawbridge.agent": delegation.agentId, "drawbridge.outcome": outcome },
       });
     },
-    ended: (delegation: Traced, { state, stage, reason }: TracedOutcome, at: number) =>
+    ended: (
+      delegation: Traced,
+      { state, stage, reason }: Pick<DelegationOutcome, "state" | "stage" | "reason">,
+      at: number,
+    ) =>
       record(contextOf(delegation.traceparent), delegation.admittedAt, at, state === "failed", {
         ...{ name: "delegation", kind: SpanKind.CONSUMER },
         attributes: {

@@ -13,7 +13,7 @@ import { createEventSender, type SenderDependencies } from "../matrix/send-once.
 import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/token-cache.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
-import { createLeaseKeeper, type LeaseKeeper } from "./lease-keeper.ts";
+import { createLeaseKeeper } from "./lease-keeper.ts";
 import { run } from "./run-delegation.ts";
 import { type DelegationHost, RunningDelegation } from "./running-delegation.ts";
 import { createTraces } from "./traces.ts";
@@ -31,7 +31,7 @@ interface Claim {
 
 export class DelegationWorker implements DelegationHost {
   readonly #deps: DelegationDependencies;
-  readonly #keeper: LeaseKeeper;
+  readonly #keeper: ReturnType<typeof createLeaseKeeper>;
   readonly #queue: WorkQueue<Claim>;
   readonly #active = new Map<string, RunningDelegation>();
   /** The agents of questions that are being admitted and claimed. */

@@ -8,11 +8,11 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { UserId } from "../../domain/identifiers.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
-import type { DatabaseMarker, DatabaseMarkers } from "../ledger/database-marker.ts";
+import type { createDatabaseMarker, DatabaseMarker } from "../ledger/database-marker.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
 
 export interface RestoreGuardOptions {
-  readonly marker: DatabaseMarkers;
+  readonly marker: ReturnType<typeof createDatabaseMarker>;
   readonly homeserver: Pick<Homeserver, "databaseMarker" | "setDatabaseMarker">;
   /** The appservice's own user, who keeps the copy. */
   readonly user: UserId;
@@ -25,8 +25,6 @@ export interface RestoreGuardOptions {
 const EVERY_MS = 60_000;
 /** A drain waits no longer for a database or a homeserver that hangs. */
 const DRAIN_MS_MAX = 2_000;
-
-export type RestoreGuard = ReturnType<typeof createRestoreGuard>;
 
 export function createRestoreGuard({ marker, homeserver, user, isTurn, clock, log }: RestoreGuardOptions) {
   const wentBack = Promise.withResolvers<never>();

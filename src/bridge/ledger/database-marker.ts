@@ -38,8 +38,6 @@ export function createDatabaseMarker(pool: Pool) {
   };
 }
 
-export type DatabaseMarkers = ReturnType<typeof createDatabaseMarker>;
-
 /**
  * Has bridges work on a database that was put back: cancels what was open in it, because it may have been done since the
  * backup, forgets up to where rooms were read, and makes it another database. Each step may be repeated; the last one lets

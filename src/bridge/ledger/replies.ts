@@ -100,15 +100,13 @@ const storeReply = storing(
   "state = 'reply_pending', reply_at = $4, options = NULL",
 );
 
-const PENDING_SENDS = statement<SealedSend>("pending_sends")`
+const PENDING_SENDS = statement<Omit<PendingSend, "content"> & { readonly content: Buffer }>("pending_sends")`
   SELECT s.id AS "sendId", s.purpose, s.ordinal, d.room_id AS "roomId", d.ghost_mxid AS ghost,
     d.matrix_event_id AS "sourceEventId", s.transaction_id AS "transactionId", s.event_type AS "eventType",
     s.content, s.first_attempted_at AS "firstAttemptedAt"
   FROM bridge_sends s JOIN bridge_delegations d ON d.id = s.delegation_id
   WHERE ${HELD} AND s.state = 'pending' AND s.purpose = $4
   ORDER BY s.ordinal`;
-
-type SealedSend = Omit<PendingSend, "content"> & { readonly content: Buffer };
 
 const RECORD_ATTEMPT = statement("record_attempt")`
   UPDATE bridge_sends SET first_attempted_at = COALESCE(first_attempted_at, $2)

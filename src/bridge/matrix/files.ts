@@ -56,8 +56,6 @@ export function fileName(name: string): string {
   return plainLine(last, NAME_CHARACTERS_MAX).replace(/^\.+/, "") || "file";
 }
 
-export type UploadFile = ReturnType<typeof createUploader>;
-
 export function createUploader({ homeserver, ghosts, ledger, random }: UploaderDependencies) {
   /** The event's content without a relation; undefined when the homeserver did not answer, or take the file. */
   return async (
@@ -106,8 +104,6 @@ function encrypt(content: Uint8Array, random: Random) {
     },
   };
 }
-
-export type DownloadFile = ReturnType<typeof createDownloader>;
 
 export function createDownloader(deps: Pick<UploaderDependencies, "homeserver" | "ghosts">) {
   return async (

@@ -107,8 +107,6 @@ export async function sendOnce(
   return sent.kind === "ok" ? { kind: "sent", eventId: sent.value } : giveBack(sent);
 }
 
-export type EventSender = ReturnType<typeof createEventSender>;
-
 export function createEventSender(
   deps: SenderDependencies & { readonly ledger: Pick<DelegationLedger, "recordAttempt"> },
 ) {

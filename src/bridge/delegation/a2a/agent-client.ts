@@ -18,7 +18,7 @@ import {
   taskView,
 } from "./protocol.ts";
 import { startLimit } from "./time-limit.ts";
-import type { TokenSource } from "./token-cache.ts";
+import type { createTokenSource } from "./token-cache.ts";
 import {
   type ChosenInterface,
   chooseInterface,
@@ -31,7 +31,7 @@ export type AgentOperation = "send" | "stream" | "subscribe" | "get" | "list" | 
 
 export interface AgentClientOptions {
   readonly http: AgentHttp;
-  readonly tokens: TokenSource;
+  readonly tokens: ReturnType<typeof createTokenSource>;
   readonly clock: Clock;
   /** Limit on a request, and on a stream's first update. */
   readonly requestTimeoutMs: number;

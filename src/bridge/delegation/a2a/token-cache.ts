@@ -27,8 +27,6 @@ const TokenAnswer = z.object({
 /** Why no token could be had: `refused` by the issuer, not answered, or its secret is not readable. It is counted only. */
 export type TokenFailureCode = "token_refused" | "token_unavailable" | "secret_unavailable";
 
-export type TokenSource = ReturnType<typeof createTokenSource>;
-
 interface TokenOptions {
   readonly clock: Clock;
   /** Where relative secret files start from. */

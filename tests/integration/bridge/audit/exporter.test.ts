@@ -5,11 +5,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
 import * as z from "zod";
-import {
-  type AuditExporter,
-  type AuditExporterOptions,
-  createAuditExporter,
-} from "../../../../src/bridge/audit/exporter.ts";
+import { type AuditExporterOptions, createAuditExporter } from "../../../../src/bridge/audit/exporter.ts";
 import {
   AgentCardAudit,
   DelegationAudit,
@@ -47,7 +43,7 @@ function exporter(
   { ledger }: Pick<LedgerFixture, "ledger">,
   file: string,
   more: Partial<AuditExporterOptions> = {},
-): AuditExporter {
+): ReturnType<typeof createAuditExporter> {
   const log = pino({ level: "silent" });
   return createAuditExporter({
     outbox: ledger.audit,

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";
-import { createRestoreGuard, type RestoreGuard } from "../../../../src/bridge/health/restore-guard.ts";
+import { createRestoreGuard } from "../../../../src/bridge/health/restore-guard.ts";
 import { acceptDatabase } from "../../../../src/bridge/ledger/database-marker.ts";
 import { openProcessConnection } from "../../../../src/bridge/ledger/processes.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
@@ -25,7 +25,7 @@ type Copy = { database: string; count: number };
 const PUT_BACK = { code: "database_unavailable", message: /older than what was done/ };
 const NO_DATABASE = "00000000-0000-0000-0000-000000000000";
 /** An observation that a test waits for without end is a failure. */
-const noticed = (guard: RestoreGuard) =>
+const noticed = (guard: ReturnType<typeof createRestoreGuard>) =>
   assert.rejects(Promise.race([guard.wentBack, new Promise((resolve) => setImmediate(resolve))]), PUT_BACK);
 const RUNS = new AbortController().signal;
 const NEVER = () => assert.fail("the homeserver answers");

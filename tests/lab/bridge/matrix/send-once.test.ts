@@ -4,11 +4,7 @@ import { after, before, describe, it, type TestContext } from "node:test";
 import type { PendingSend, ReplyPart } from "../../../../src/bridge/ledger/replies.ts";
 import { replyTransactionId, TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import { answerParts } from "../../../../src/bridge/matrix/answer-events.ts";
-import {
-  createEventSender,
-  type EventSender,
-  TRANSACTION_MEMORY_MS,
-} from "../../../../src/bridge/matrix/send-once.ts";
+import { createEventSender, TRANSACTION_MEMORY_MS } from "../../../../src/bridge/matrix/send-once.ts";
 import {
   type EventId,
   type GhostMxid,
@@ -33,7 +29,7 @@ interface Conversation {
 }
 
 const side = (t: TestContext): GhostSide => ghostSide(t, synapse.url, { asToken: synapse.asToken });
-const sender = (bridge: GhostSide, ghosts = bridge.ghosts): EventSender =>
+const sender = (bridge: GhostSide, ghosts = bridge.ghosts): ReturnType<typeof createEventSender> =>
   createEventSender({
     homeserver: bridge.homeserver,
     ghosts,
