@@ -6,7 +6,14 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { stateOf } from "../../../src/cli/federation/contain.ts";
 import { progressReporter } from "../../../src/cli/lib/federation.ts";
-import { print, printError, renderError, renderTable, say } from "../../../src/cli/lib/output.ts";
+import {
+  print,
+  printError,
+  renderError,
+  renderTable,
+  say,
+  tolerateClosedOutput,
+} from "../../../src/cli/lib/output.ts";
 import { blockLines } from "../../../src/cli/offboarding/run.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
@@ -70,6 +77,22 @@ describe("printing", () => {
     const part = { ...whole, conditions: [{ verdict: "met" }, { verdict: "unmanaged" }] };
     const [one, other] = [whole, part].map((result) => stateOf("contain", result as unknown as PlaneResult));
     assert.deepEqual([one, other], ["closed", "closed as far as it is managed here"]);
+  });
+
+  it("a reader that closes its end ends the process quietly, and another failure of the output does not [CON-1]", (t) => {
+    const before = process.stdout.listeners("error");
+    tolerateClosedOutput();
+    const [listener = assert.fail()] = process.stdout
+      .listeners("error")
+      .filter((one) => !before.includes(one));
+    process.stdout.off("error", listener as () => void);
+    const exit = t.mock.method(process, "exit", () => undefined as never);
+    const failed = (code: string) => () =>
+      listener.call(process.stdout, Object.assign(new Error(code), { code }));
+    assert.throws(failed("ENOSPC"), /ENOSPC/);
+    assert.equal(exit.mock.callCount(), 0);
+    assert.throws(failed("EPIPE"), /EPIPE/, "a process that is ended goes on no further");
+    assert.deepEqual(exit.mock.calls[0]?.arguments, [0]);
   });
 
   it("nothing else in the CLI writes to a stream of the process", () => {

@@ -10,7 +10,7 @@ import { runCliHere } from "../../support/cli-in-process.ts";
 import { assertGolden } from "../../support/golden.ts";
 import { type Changes, minute, party, removalOf } from "../../support/removal.ts";
 import { runCli, temporaryFolder, writeFile } from "../../support/temporary.ts";
-import { unmanaged } from "../records/verify/changed-records.ts";
+import { only, unmanaged } from "../records/verify/changed-records.ts";
 
 const A = party("a.test");
 const B = party("b.test");
@@ -117,6 +117,17 @@ describe("drawbridge verify", () => {
     const [, printed = ""] = stdout.split("Only attested");
     for (const { what } of attested) assert.ok(printed.includes(what), what);
     assert.ok(stdout.split("\n").length <= 45, "still about one screen");
+  });
+
+  it("of more than forty items in one paragraph the rest is counted [OFF-3]", async (t) => {
+    const words = Array.from({ length: 60 }, (_, number) => `word-${number}.`);
+    const { stdout } = await verify(
+      await folderOf(t, {
+        stage: only("a.test", "data_duties", ({ attested }) => ({ attested: [...words, ...attested] })),
+      }),
+    );
+    assert.ok(stdout.includes("word-39.; ") && !stdout.includes("word-40."));
+    assert.match(stdout, /; \d+ more; see --json\n/);
   });
 
   it("a file of some kilobytes that is wrong in very many places is reported within seconds [OFF-3]", async (t) => {

@@ -177,6 +177,16 @@ describe("exchange of statements", () => {
     assert.equal((await importStatements(a.context, readFileSync(text))).added.statements, 1);
   });
 
+  it("importStatements asks for no client of ours where the other organisation manages no gateway [ADO-1]", async (t) => {
+    const { directory, a, b } = await openParties(t);
+    const { baseline, state, ...run } = findRun(b.federation.state);
+    const parts = baseline.scope.parts.filter((part) => part !== "gateway");
+    const scope = { ...baseline.scope, parts, client: "another" };
+    writeRun(state, { ...run, baseline: { ...baseline, scope } });
+    for (const step of ["next", "sign", "export"] as const) await stepAt(directory, b, step);
+    assert.ok(await stepAt(directory, a, "import"));
+  });
+
   it("exportStatements refuses when this organisation has signed nothing [OFF-3]", async (t) => {
     const { a } = await openParties(t);
     await assert.rejects(exportStatements(a.context), { code: "offboarding_blocked" });

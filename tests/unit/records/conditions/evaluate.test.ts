@@ -352,6 +352,11 @@ describe("evaluate", () => {
     assert.notEqual(verdictOf(stays, seen), "met");
     const leak = changed(stays, { reason: "card_public" });
     assert.equal(verdictOf(leak, seen, use("closed", "use_refused")), "not_met");
+    // It is lawful for that agent alone.
+    const { scope } = circumstancesOf("at_remover", "a2a_discovery");
+    const both = [...rest, stays, seen, use("closed", "use_refused"), changed(leak, { subject: "another" })];
+    const more = { scope: { ...scope, agents: [...scope.agents, "another"] } };
+    assert.equal(verdicts("a2a_discovery", both, more).get("card_gone_or_refused"), "not_met");
   });
 
   it("evaluate refuses an item that is older than an hour when its stage is closed [OFF-5]", () => {

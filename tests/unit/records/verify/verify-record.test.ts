@@ -28,6 +28,7 @@ import {
   completion,
   file,
   LEFT_ALONE,
+  OTHER_DIGEST,
   only,
   reached,
   reasonsFor,
@@ -201,6 +202,9 @@ describe("verifyRecord", () => {
     assert.deepEqual(await changed(scoped({ agents: [] })), []);
     assert.deepEqual(await changed(scoped({ client: "another" })), ["scope_differs"]);
     assert.deepEqual(await changed(scoped({ parts: ["homeserver"] })), ["scope_differs"]);
+    const halfNamed = only("a.test", "room", () => ({ render: OTHER_DIGEST }));
+    const stage = (predicate: StagePredicate) => halfNamed(partial.stage?.(predicate) ?? predicate);
+    assert.deepEqual(await changed({ ...partial, stage }), ["revision_missing"]);
   });
 
   for (const [reason, what, changes] of CASES) {

@@ -6,11 +6,13 @@ import { describe, it } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import {
   changeRun,
+  openRun,
   openRunWith,
   type RunFile,
   runsWith,
   writeRun,
 } from "../../../../../src/federation/offboarding/run/run-file.ts";
+import type { Federation } from "../../../../../src/federation/reconcile/context.ts";
 import { openStateFolder } from "../../../../../src/federation/state/folder.ts";
 import { NO_SCOPE } from "../../../../support/removal.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
@@ -42,6 +44,19 @@ describe("runsWith", () => {
       [first.run, second.run],
     );
     assert.equal(openRunWith(state, OWN), undefined, "nobody removes itself");
+  });
+
+  it("a run is joined by an ID alone, never by a path or another text [OFF-2]", async () => {
+    const about = {
+      partner: "b.test",
+      kind: "full",
+      trigger: "contract_end",
+      privateRecordFile: "x",
+    } as const;
+    for (const run of ["../../elsewhere", "A".repeat(32), "1".repeat(31), ""]) {
+      const opened = openRun({} as Federation, { ...about, run });
+      await assert.rejects(opened, { code: "usage", message: /is no run ID$/ }, run);
+    }
   });
 
   it("a folder that may be a removal is never taken for none [OFF-2]", (t) => {
