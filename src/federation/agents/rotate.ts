@@ -2,7 +2,7 @@
 // Invariants: the old private key is deleted before the new one signs anything; the public key in the registry, our
 // own pins and the retired list change in one commit; a kill at any instant leads to the same end, with one new
 // key and one commit; it is complete only when the old identity was observed to fail and the new one to verify.
-import { renameSync, rmSync } from "node:fs";
+import { lstatSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import * as z from "zod";
 import { CARD_BYTES_MAX } from "../../cards/reject-reasons.ts";
@@ -49,6 +49,12 @@ export interface RotateOptions {
 export async function rotateAgent(context: Federation, parts: AgentParts, options: RotateOptions) {
   const { state, clock, onWait } = context;
   const { agent, keyId, keyFile } = options;
+  for (const file of [keyFile, options.cardFile]) {
+    if (lstatSync(file, { throwIfNoEntry: false })?.isSymbolicLink() !== true) continue;
+    throw new DrawbridgeError("usage", `${file} is a link; nothing was changed`, {
+      hint: "Name the file that it leads to: what lies there is given up, or signed anew.",
+    });
+  }
   const work = async () => {
     const last = state.read(Rotation, fileOf(agent));
     // The same command again proves the same again; another key is another rotation.
@@ -85,7 +91,9 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
     });
   }
   const present = await readPrivateKey(keyFile);
-  const staged = await stagedThumbprint(stagedKey(keyFile));
+  // Null for anything but a key that lies there.
+  const lying = await readPrivateKey(stagedKey(keyFile)).catch(() => null);
+  const staged = lying && thumbprintOf(lying);
   const isOurs = cut !== undefined && staged === thumbprintOf(cut.fresh.jwk);
   const key = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
   const fresh = cardIdentityOf({ keyId, jwk: key });
@@ -108,13 +116,16 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
     // What a thief of the old key could make: a card in the new key's name.
     oldCards.push(await sign(card, present, keyId, cardFile));
   }
-  // Whether the card can be signed is known before anything is given up.
-  await sign(card, key, keyId, cardFile);
-  // Written before the key is put there, so that what a kill leaves there is known by its public half.
-  const rotation = writeRotation(context.state, {
+  const rotation: Rotation = {
     ...{ version: 1, agent, step: "begun", fresh, old, key_file: keyFile, card_file: cardFile },
     old_cards: oldCards.map((bytes) => bytes.toString("base64")),
-  });
+  };
+  // Whether the card can be signed, and the change be committed, is known before anything is given up.
+  await sign(card, key, keyId, cardFile);
+  const propose = (base: ChangeBase) => proposeRotation(base, rotation);
+  await commitIdentity(context, { reason: "drawbridge: rotate", propose, isRehearsal: true });
+  // Written before the key is put there, so that what a kill leaves there is known by its public half.
+  writeRotation(context.state, rotation);
   writeWhole(stagedKey(keyFile), key.text, PRIVATE);
   return writeRotation(context.state, { ...rotation, step: "staged" });
 }
@@ -127,12 +138,6 @@ async function requireOldCard({ oldCard }: RotateOptions, old: Rotation["old"]):
   throw new DrawbridgeError("usage", `the card of --old-card is not signed by the old key (${names})`, {
     hint: "Name a card that this key has signed, or leave the option out. Nothing was changed.",
   });
-}
-
-/** The thumbprint of a key that is staged; null for anything else that lies there, undefined where nothing does. */
-async function stagedThumbprint(file: string): Promise<string | null | undefined> {
-  const key = await readPrivateKey(file).catch(() => null);
-  return key && thumbprintOf(key);
 }
 
 async function newKey(keyId: string, file: string | undefined): Promise<PrivateKeyFile> {

@@ -48,6 +48,8 @@ export interface ChangeOptions {
   readonly propose: (base: ChangeBase) => Promise<Proposal | undefined>;
   /** Checks what would be committed, and throws to have nothing happen. */
   readonly examine?: (change: Change) => void;
+  /** The commit is made, and the branch does not move to it. */
+  readonly isRehearsal?: boolean;
   /** Called with the commit before the branch moves to it, so that a kill in between can be understood. */
   readonly intend?: ((revision: Revision, change: Change) => void) | undefined;
 }
@@ -62,7 +64,7 @@ export function commitChange(context: Federation, options: ChangeOptions): Promi
 
 async function tryChange(
   context: Federation,
-  { propose, examine, intend, reason, onBadHead, about }: ChangeOptions,
+  { propose, examine, intend, reason, onBadHead, about, isRehearsal }: ChangeOptions,
 ) {
   const base = await changeBase(context, onBadHead, about);
   const proposal = await propose(base);
@@ -74,7 +76,7 @@ async function tryChange(
     setAside: base.tree === base.head ? undefined : base.head,
     changes: new Map([...change.changes, ...(proposal.records ?? [])]),
     message: proposal.message,
-    reason,
+    ...{ reason, isRehearsal },
     intend: (revision) => intend?.(revision, change),
   });
   return revision === undefined ? undefined : { revision, change, base };
@@ -103,6 +105,7 @@ interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
   /** A refused head, which a merge leaves out: the branch does not go back, and none of its commits is signed for. */
   readonly setAside?: Revision | undefined;
   readonly reason: string;
+  readonly isRehearsal?: boolean | undefined;
   readonly intend?: (revision: Revision) => void;
 }
 
@@ -126,7 +129,7 @@ export async function untilCommitted<Result>(
 /** Within `untilCommitted`; undefined: the branch moved. @throws DrawbridgeError `config_invalid`, `repository_unusable` */
 export async function commitToBranch(
   context: Federation,
-  { parent, setAside, changes, message, reason, intend }: BranchChange,
+  { parent, setAside, changes, message, reason, isRehearsal, intend }: BranchChange,
 ): Promise<Revision | undefined> {
   const { repository, clock, author, signingKeyFile } = context;
   const common = { at: clock.now(), author, signingKeyFile };
@@ -139,6 +142,7 @@ export async function commitToBranch(
         });
   const revision = await writeCommit(repository, { ...common, parents: [base], changes, message });
   await requireAccepted(context, revision);
+  if (isRehearsal === true) return revision;
   intend?.(revision);
   return (await repository.advance(setAside ?? parent, revision, reason)) ? revision : undefined;
 }

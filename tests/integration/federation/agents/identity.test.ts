@@ -1,6 +1,6 @@
 // One agent's identity, on a real repository: what is committed, what each guard refuses, and what is proved.
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { importPinnedKey, verifyCard } from "../../../../src/cards/verify.ts";
@@ -129,6 +129,33 @@ describe("changing an agent's identity", () => {
       commitIdentity(federation, { reason: "drawbridge: pin", propose }),
     );
     assert.equal(await repository.requireHead(), head);
+  });
+
+  it("a key or a card that is a link is refused: the old key would stay where it leads to [PRT-1]", async (t) => {
+    const { federation, parts, rotation, own, keyFile, directory } = await identities(t);
+    const real = join(directory, "real.jwk");
+    renameSync(keyFile, real);
+    symlinkSync(real, keyFile);
+    await assert.rejects(
+      rotateAgent(federation, parts, rotation),
+      /docs-qa\.jwk is a link; nothing was changed/,
+    );
+    assert.equal(readFileSync(real, "utf8"), own.text);
+  });
+
+  it("a rotation that could not be committed keeps the old key, and the card as it is [PRT-1]", async (t) => {
+    const { federation, parts, rotation, own, keyFile, directory, card, repository } = await identities(t);
+    const [before, signed] = [await repository.requireHead(), card()];
+    const allowedSignersFile = join(directory, "allowed");
+    writeFile(allowedSignersFile, "");
+    const signing = { allowedSignersFile, signedCommits: "every", trustedBase: before } as const;
+    await assert.rejects(
+      rotateAgent({ ...federation, signing }, parts, rotation),
+      /signingKeyFile is not set; nothing was changed/,
+    );
+    assert.equal(readFileSync(keyFile, "utf8"), own.text);
+    assert.deepEqual([await repository.requireHead(), card()], [before, signed]);
+    assert.equal((await rotateAgent(federation, parts, rotation)).complete, true);
   });
 
   it("guard missing_key refuses a rotation without the private key while its public key is published [PRT-1]", async (t) => {
