@@ -27,6 +27,10 @@ const SETTINGS = [
   "gpg.program=/bin/false",
   "gpg.x509.program=/bin/false",
   "gpg.ssh.program=ssh-keygen",
+  // What it prints is read.
+  "log.showSignature=false",
+  "i18n.logOutputEncoding=UTF-8",
+  "diff.orderFile=/dev/null",
 ].flatMap((setting) => ["-c", setting]);
 
 function environment(more: Readonly<Record<string, string>>): NodeJS.ProcessEnv {

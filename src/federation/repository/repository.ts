@@ -2,6 +2,7 @@
 // Invariants: a revision is read as a whole and never from a work tree; the branch moves only from the commit
 // that a change was built on to the commit that holds it (compare and swap). What an ID names never changes,
 // so what was read of it is cached, within bounds; where a branch points is read each time.
+import { isUtf8 } from "node:buffer";
 import { createHash } from "node:crypto";
 import { existsSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -191,7 +192,7 @@ export class Repository {
       }
       const bytes = output.subarray(lineEnd + 1, lineEnd + 1 + Number(size));
       // A tree may call a folder a file.
-      const text = type === "blob" ? textOf(bytes) : "\0no file";
+      const text = type !== "blob" ? "\0no file" : isUtf8(bytes) ? bytes.toString() : "\0not UTF-8";
       texts.set(id, text);
       this.#texts.set(id, text);
       at = lineEnd + 1 + Number(size) + 1;
@@ -213,11 +214,6 @@ export class Repository {
     if ((await this.head()) !== from) return false;
     throw gitFailure(args, answer.stderr.trim());
   }
-}
-
-function textOf(bytes: Buffer): string {
-  const text = bytes.toString("utf8");
-  return Buffer.byteLength(text) === bytes.length && Buffer.from(text).equals(bytes) ? text : "\0not UTF-8";
 }
 
 // Commits are made without a work tree: blobs, a temporary index, a tree, a commit object. Nothing in force changes here; a

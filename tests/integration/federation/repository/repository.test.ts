@@ -233,6 +233,16 @@ describe("git repository", () => {
     const one = await child(base, "2", AT + 60_000);
     const other = await child(base, "3", AT);
     const last = await child(one, "4", AT);
+    // Settings of the repository's own that decide what git prints.
+    for (const [name, value] of [
+      ["log.showSignature", "true"],
+      ["i18n.logOutputEncoding", "UTF-16"],
+      ["diff.orderFile", "absent"],
+    ] as const) {
+      operatorGit(repository.path, "config", name, value);
+      assert.ok(await child(one, name, AT), name);
+      assert.equal((await repository.changesSince(base, one)).size, 0, name);
+    }
     const isBelow = (one: Revision, descendant: Revision) => repository.isAncestor(one, descendant);
     assert.deepEqual([await isBelow(base, one), await isBelow(base, last)], [true, true]);
     assert.deepEqual([await isBelow(one, other), await isBelow(one, base)], [false, false]);
