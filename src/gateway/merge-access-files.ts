@@ -2,7 +2,7 @@
 // published and who may invoke it. Invariants: every public path has one owner across both files; who may call never decides
 // over the listener, so that a caller can go without emptying a bucket or losing the issuer's key set.
 import { isDeepStrictEqual } from "node:util";
-import type { InvocationFile, PublicationFile } from "../rendered-files/gateway-files.ts";
+import { type InvocationFile, isOperationOf, type PublicationFile } from "../rendered-files/gateway-files.ts";
 import { ConfigError, yamlLineOf } from "../runtime/load-yaml.ts";
 
 export type Quotas = InvocationFile["quotas"];
@@ -35,41 +35,27 @@ export function mergeAccessRules(
   };
 }
 
-interface Place {
-  readonly file: ParsedFile<unknown>;
-  readonly keys: readonly string[];
-  readonly agent: string;
-  readonly path: string;
-  /** Whether the agent's HTTP+JSON interface is served below it. */
-  readonly httpJson: boolean;
-}
-
 /** Two routes that fit one request would be decided by their order. */
 function refuseSharedPaths(publication: ParsedFile<PublicationFile>, invocation: ParsedFile<InvocationFile>) {
-  const cards = Object.entries(publication.value.cards).map(([agent, { cardPath: path }]): Place => {
-    return { file: publication, keys: ["cards", agent, "cardPath"], agent, path, httpJson: false };
-  });
-  const invoked = Object.entries(invocation.value.agents).map(
-    ([agent, { invokePath: path, httpJson }]): Place => {
-      return { file: invocation, keys: ["agents", agent, "invokePath"], agent, path, httpJson };
-    },
-  );
+  const places = [
+    ...Object.entries(publication.value.cards).map(([agent, { cardPath: path }]) => {
+      return { file: publication, keys: ["cards", agent, "cardPath"], path, httpJson: false };
+    }),
+    ...Object.entries(invocation.value.agents).map(([agent, { invokePath: path, httpJson }]) => {
+      return { file: invocation, keys: ["agents", agent, "invokePath"], path, httpJson };
+    }),
+  ];
+  type Place = (typeof places)[number];
   const lineOf = ({ file, keys }: Place) => yamlLineOf(file.text, keys);
   const describe = (place: Place) => `${place.keys.join(".")} (${place.file.file}:${lineOf(place)})`;
-  const problems: (readonly [Place, message: string])[] = [];
   const owners = new Map<string, Place>();
-  const all = [...cards, ...invoked];
-  for (const place of all) {
+  const problems = places.flatMap((place): [Place, message: string][] => {
     const other = owners.get(place.path);
-    if (other === undefined) owners.set(place.path, place);
-    else problems.push([place, `already used by ${describe(other)}`]);
-  }
-  for (const place of invoked.filter(({ httpJson }) => httpJson)) {
-    for (const other of all.filter(({ path }) => path.startsWith(`${place.path}/`))) {
-      const isOwnCard = other.agent === place.agent && other.file === publication;
-      if (!isOwnCard) problems.push([place, `HTTP+JSON is served below it, where ${describe(other)} lies`]);
-    }
-  }
+    if (other !== undefined) return [[place, `already used by ${describe(other)}`]];
+    owners.set(place.path, place);
+    const below = place.httpJson ? places.filter(({ path }) => isOperationOf(place.path, path)) : [];
+    return below.map((one) => [place, `HTTP+JSON is served below it, where ${describe(one)} lies`]);
+  });
   const file = problems[0]?.[0].file;
   if (file === undefined) return;
   const ofFile = problems.filter(([place]) => place.file === file);

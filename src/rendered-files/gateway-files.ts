@@ -4,11 +4,19 @@
 import * as z from "zod";
 import { AgentName, Sha256Digest } from "../domain/identifier-fields.ts";
 
+/** Envoy is told to compile expressions of such paths (gateway/render/render.ts). */
+export const PATH_LENGTH_MAX = 512;
+
 export const AbsolutePath = z
   .string()
   .regex(/^(?:\/[A-Za-z0-9_~-][A-Za-z0-9._~-]*|\/\.[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+$/, {
     error: "must be an absolute path of letters, digits and . _ ~ - /, without empty or dot segments",
-  });
+  })
+  .max(PATH_LENGTH_MAX, { error: `must be ${PATH_LENGTH_MAX} characters at most` });
+
+/** Whether a path is one of an agent's HTTP+JSON operations, which lie below where it is invoked (A2A 1.0, section 11). */
+export const isOperationOf = (invokePath: string, path: string): boolean =>
+  `${path}/`.startsWith(`${invokePath}/tasks/`);
 
 /** An OAuth client ID as tokens carry it. Printable, so that it can stand in an access log line. */
 export const ClientId = z

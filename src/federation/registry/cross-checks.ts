@@ -1,6 +1,7 @@
 // What no file can show by itself: names that collide, lists that name what does not exist, servers that room ACLs cannot
 // tell apart. Invariant: linear in the number of partners, and every collision is reported.
 import { isIpLiteral, parseServerName, parseUserId, serverHost, serverOf } from "../../domain/identifiers.ts";
+import { isOperationOf } from "../../rendered-files/gateway-files.ts";
 import type { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { type OfferedAgent, ORGANISATION_FILE, type Organisation } from "./organisation.ts";
 import { consumptions, type Registry } from "./partner.ts";
@@ -89,7 +90,7 @@ function checkPaths(organisation: Organisation): CrossProblem[] {
   for (const [agent, offered] of Object.entries(organisation.agents)) {
     for (const key of ["cardPath", "invokePath"] as const satisfies readonly (keyof OfferedAgent)[]) {
       const path = offered[key];
-      const other = taken.get(path) ?? prefixOf(organisation, path, agent, key);
+      const other = taken.get(path) ?? operationAt(organisation, path);
       taken.set(path, `${agent}.${key}`);
       if (other === undefined) continue;
       const message = `is already the path of ${other}`;
@@ -99,16 +100,9 @@ function checkPaths(organisation: Organisation): CrossProblem[] {
   return problems;
 }
 
-/** Where the HTTP+JSON binding's operations lie below an agent's invocation path (A2A 1.0, section 11). */
-const OPERATION = /^\/(?:message:|tasks(?:\/|$))/;
-
-function prefixOf(organisation: Organisation, path: string, agent: string, key: "cardPath" | "invokePath") {
-  const found = Object.entries(organisation.agents).find(
-    ([name, { httpJson, invokePath }]) =>
-      httpJson &&
-      OPERATION.test(path.slice(invokePath.length)) &&
-      path.startsWith(invokePath) &&
-      !(name === agent && key === "invokePath"),
+function operationAt({ agents }: Organisation, path: string) {
+  const found = Object.entries(agents).find(
+    ([, { httpJson, invokePath }]) => httpJson && isOperationOf(invokePath, path),
   );
   return found === undefined ? undefined : `${found[0]}.invokePath (httpJson)`;
 }
@@ -145,12 +139,19 @@ export function serverOfSender(sender: string): string {
 /** One endpoint for each secret: or else who edits one partner's file could have another's secret sent to himself. */
 function checkCredentials(registry: Registry): CrossProblem[] {
   const problems: CrossProblem[] = [];
-  const callers = new Map<string, string>([
-    ...registry.organisation.clients.map(({ secret }) => [secretName(secret), ORGANISATION_FILE] as const),
-    ...registry.partners.flatMap(({ file, partner: { gateway } }) =>
-      gateway?.clientSecret === undefined ? [] : [[secretName(gateway.clientSecret), file] as const],
-    ),
-  ]);
+  const callers = new Map<string, string>();
+  const call = (file: string, path: CrossProblem["path"], secret: RegistrySecretReference) => {
+    const other = callers.get(secretName(secret));
+    callers.set(secretName(secret), file);
+    if (other === undefined) return;
+    problems.push(broken("duplicate_secret", file, path, `is also the secret of a client of ${other}`));
+  };
+  registry.organisation.clients.forEach(({ secret }, index) => {
+    call(ORGANISATION_FILE, ["clients", index, "secret"], secret);
+  });
+  for (const { file, partner } of registry.partners) {
+    if (partner.gateway) call(file, ["gateway", "clientSecret"], partner.gateway.clientSecret);
+  }
   const endpoints = new Map<string, { endpoint: string; file: string }>();
   for (const { entry, file, path } of consumptions(registry)) {
     if (entry.credentials === undefined) continue;

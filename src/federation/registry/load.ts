@@ -182,7 +182,7 @@ export function parseBounded(text: string) {
   const refused = refuseBeforeParsing(text);
   if (refused !== undefined) return failed(refused, true);
   try {
-    const strict = { uniqueKeys: false, strict: true, merge: false };
+    const strict = { uniqueKeys: false, strict: true, merge: false, schema: "core" } as const;
     const document = parseDocument(text, { lineCounter: lines, ...strict });
     const aliases: number[] = [];
     visit(document, { Alias: (_, { range }) => void aliases.push(range?.[0] ?? 0) });

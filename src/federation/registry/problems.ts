@@ -26,6 +26,7 @@ const HINTS = {
   ip_literal: "Name the server by a host name.",
   ambiguous_name: "Rename one of the files: a partner is called by its server name or its file's name.",
   duplicate_azp: "Give each client an ID of its own: whoever shares one shares its access.",
+  duplicate_secret: "Give each client a secret of its own: with another's, each gets tokens as the other.",
   duplicate_agent: "Name it once.",
   agent_not_offered: "Offer the agent, or remove it here.",
   path_collision: "Give each card and each agent a public path of its own.",

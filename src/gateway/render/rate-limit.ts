@@ -35,13 +35,8 @@ function sortedClients({ clients }: Quotas): [client: string, Quota][] {
   return Object.entries(clients).sort(([one], [other]) => (one < other ? -1 : 1));
 }
 
-/** Seconds until a caller with the smallest quota has a token again; sent with every 429. */
-function retryAfterSeconds(quotas: Quotas): number {
-  const all = [quotas.default, ...Object.values(quotas.clients)];
-  return Math.ceil(60 / Math.min(...all.map(({ perMinute }) => perMinute)));
-}
-
 function localLimiter(quotas: Quotas): JsonObject {
+  const smallest = [quotas.default, ...Object.values(quotas.clients)].map(({ perMinute }) => perMinute);
   const always = { default_value: { numerator: 100, denominator: "HUNDRED" } };
   return extension(LIMIT_FILTER, "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit", {
     stat_prefix: "limit",
@@ -52,7 +47,8 @@ function localLimiter(quotas: Quotas): JsonObject {
     always_consume_default_token_bucket: false,
     max_dynamic_descriptors: 1_000,
     rate_limits: BY_CALLER,
-    response_headers_to_add: [retryAfter(retryAfterSeconds(quotas))],
+    // A caller with the smallest quota has a token again then.
+    response_headers_to_add: [retryAfter(Math.ceil(60 / Math.min(...smallest)))],
     descriptors: [
       ...sortedClients(quotas).map(([client, quota]) => ({
         entries: [{ key: "azp", value: client }],

@@ -3,6 +3,7 @@
 // drops the key set.
 import { join } from "node:path";
 import { type JsonObject, jsonText } from "../../domain/json.ts";
+import { PATH_LENGTH_MAX } from "../../rendered-files/gateway-files.ts";
 import type { GatewayConfig } from "../config.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { renderClusters } from "./clusters.ts";
@@ -45,6 +46,10 @@ function bootstrap(config: GatewayConfig, rest: JsonObject): string {
           { max_active_downstream_connections: MAX_CONNECTIONS },
         ),
       ],
+    },
+    // By itself Envoy refuses expressions of more than a hundred instructions, some seventy characters of a path.
+    layered_runtime: {
+      layers: [{ name: "static", static_layer: { "re2.max_program_size.error_level": 2 * PATH_LENGTH_MAX } }],
     },
     ...rest,
   });

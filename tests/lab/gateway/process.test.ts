@@ -137,6 +137,16 @@ describe("the gateway's process", () => {
     assert.equal((await fetch(`${gateway.url}/rpc`, { method: "POST" })).status, 401);
   });
 
+  it("an agent's HTTP+JSON operations are served below the longest path", async (t) => {
+    const agent = await agentDouble();
+    t.after(() => agent.close());
+    const invokePath = `/${"a".repeat(511)}`;
+    const gateway = await started(t, {
+      agents: { "docs-qa": { upstream: agent.url, invokePath, httpJson: true, clients: ["org-b-client"] } },
+    });
+    assert.equal((await fetch(`${gateway.url}${invokePath}/message:send`, { method: "POST" })).status, 401);
+  });
+
   it("the listener can speak TLS, and the key set can be fetched over it", async (t) => {
     const folder = temporaryFolder(t);
     const authority = await openAuthority(

@@ -59,7 +59,7 @@ describe("mergeAccessRules", () => {
     );
   });
 
-  it("a path below another agent's HTTP+JSON paths is refused, and the agent's own card is not", () => {
+  it("a path of an agent's HTTP+JSON operations is refused, and any other below it is not [PLN-5]", () => {
     const below = {
       one: agent("one", { httpJson: true }),
       two: agent("two", { invokePath: "/agents/one/rpc/tasks" }),
@@ -73,10 +73,11 @@ describe("mergeAccessRules", () => {
       two: agent("two", { cardPath: "/agents/one/rpc/tasks" }),
     };
     assert.match(problems(card).join(), /cards\.two\.cardPath/);
-    assert.deepEqual(
-      problems({ one: agent("one", { httpJson: true, cardPath: "/agents/one/rpc/card.json" }) }),
-      [],
-    );
+    const beside = {
+      one: agent("one", { httpJson: true, cardPath: "/agents/one/rpc/card.json" }),
+      two: agent("two", { invokePath: "/agents/one/rpc/two", cardPath: "/agents/one/rpc/tasksx" }),
+    };
+    assert.deepEqual(problems(beside), []);
   });
 
   for (const path of [

@@ -108,6 +108,16 @@ describe("loadRegistry", () => {
         `${PILOTS}:5 azp duplicate_azp`,
       ],
       [
+        "two partners whose clients have one secret",
+        withText(LIGHTHOUSE, "client-secrets/lighthouse-bridge", "client-secrets/dredger-agents"),
+        `${LIGHTHOUSE}:32 gateway.clientSecret duplicate_secret`,
+      ],
+      [
+        "a list that YAML 1.1 takes for a map, so that all of it would be left out",
+        new Map([[PILOTS, `%YAML 1.1\n---\n${registryFiles().get(PILOTS)}planes: !!omap [rooms: closed]\n`]]),
+        `${PILOTS}:9 planes schema`,
+      ],
+      [
         "our own server as a partner",
         withText(PILOTS, "serverName: pilots.example", "serverName: matrix.harbour.example"),
         `${PILOTS}:3 serverName own_server`,
