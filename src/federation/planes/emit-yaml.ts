@@ -28,7 +28,9 @@ function mapText(map: PlainMap, indent: string): string {
 /** What follows a key: on the same line, or as a block below it. */
 function valueText(value: Plain, indent: string): string {
   if (value === null || typeof value !== "object") {
-    return typeof value === "string" && isLongText(value) ? literal(value, indent) : ` ${scalar(value)}\n`;
+    return typeof value === "string" && LONG_TEXT.test(value)
+      ? literal(value, indent)
+      : ` ${scalar(value)}\n`;
   }
   const empty = isList(value) ? " []\n" : " {}\n";
   const block = isList(value) ? listText(value, `${indent}  `) : mapText(value, `${indent}  `);
@@ -50,10 +52,8 @@ function literal(text: string, indent: string): string {
   return ` |\n${indent}  ${text.slice(0, -1).replaceAll(/\n(?!\n)/g, `\n${indent}  `)}\n`;
 }
 
-/** Text that a literal block keeps unchanged: printable ASCII, no blank first or before a line break, one of which ends it. */
-function isLongText(value: string): boolean {
-  return /^[!-~](?:[\n -~]*[!-~])?\n$/.test(value) && !value.includes(" \n");
-}
+/** What a literal block keeps unchanged: printable ASCII, no blank first or before a line break, one of which ends it. */
+const LONG_TEXT = /^(?!.* \n)[!-~](?:[\n -~]*[!-~])?\n$/s;
 
 const PLAIN = /^[A-Za-z/][A-Za-z0-9._/-]*(?::[A-Za-z0-9._/-]+)*$/;
 // What some YAML reader takes for a boolean or for nothing.

@@ -181,6 +181,9 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
 export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonly JudgedCondition[] {
   const found = tried.filter(({ item }) => item.plane === plane && !wasNotTried(item));
   if (found.length === 0) return [];
+  // Not seen there, and refused by nothing of ours: the partner opens its border after its rooms, as we do.
+  const isUpToPartner = ({ probe, layer }: EvidenceItem) =>
+    probe.startsWith("message_to_partner") && layer === "not_seen";
   const counted = found.filter(({ outcome, item }) => outcome === "as_wanted" || !isUpToPartner(item));
   const wrong = counted.find(({ outcome }) => outcome === "otherwise");
   const unclear = wrong ?? counted.find(({ outcome }) => outcome === "unclear");
@@ -200,11 +203,6 @@ export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonl
       found: [...(counted.length === 0 ? [] : [`${counted.length} as wanted`]), ...rest].join(", "),
     },
   ];
-}
-
-/** What we sent is not seen there, and nothing of ours refused it: the partner opens its border after its rooms, as we do. */
-function isUpToPartner({ probe, layer }: EvidenceItem): boolean {
-  return probe.startsWith("message_to_partner") && layer === "not_seen";
 }
 
 export function readmissionStatus(readmission: Readmission) {

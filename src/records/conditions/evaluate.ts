@@ -92,8 +92,6 @@ function evaluateOne(condition: Condition, items: readonly EvidenceItem[], circu
 /** Probe of the item by which an organisation says that it does not manage a part. */
 export const PART_MANAGED = "part_managed";
 
-type Match = ReturnType<typeof match>;
-
 function match(requirement: Requirement, items: readonly EvidenceItem[], circumstances: Circumstances) {
   const { anyOf, optional } = requirement;
   const bySubject = new Map<string | null, EvidenceItem[]>();
@@ -172,7 +170,7 @@ function excusing(
 
 /** Items about a condition that say the opposite, lawfully (`permitted`) or not, and those whose answer does not show it. */
 function objections(
-  matched: readonly Match[],
+  matched: readonly ReturnType<typeof match>[],
   items: readonly EvidenceItem[],
   evidence: ReadonlySet<EvidenceItem>,
   lawful: ReadonlySet<string | null>,

@@ -52,7 +52,10 @@ export function checkRecordText(text: string) {
     return failed([...brokenLines(text, brokenByText), ...form]);
   }
   const { contradictions, required } = acrossFields(values, lineOf);
-  const broken = [...brokenLines(text, brokenByTail), ...brokenValues(document.contents, [], lineOf)];
+  const broken = [
+    ...brokenLines(text, (line) => brokenByComment(COMMENT.exec(line)?.[1] ?? "")),
+    ...brokenValues(document.contents, [], lineOf),
+  ];
   const spoiled = new Set(broken.map(({ field }) => field));
   const result = PrivateRecord.safeParse(values);
   const schema = result.success ? [] : schemaProblems(result.error, values, lineOf);
@@ -92,11 +95,6 @@ function yamlProblem(message: string, line: number): RecordProblem {
 function brokenLines(text: string, broken: (line: string) => readonly BrokenRule[]): RecordProblem[] {
   const lines = text.split("\n");
   return lines.flatMap((line, at) => broken(line).map((one) => ({ ...one, field: "", line: at + 1 })));
-}
-
-function brokenByTail(line: string): readonly BrokenRule[] {
-  const comment = COMMENT.exec(line)?.[1];
-  return comment === undefined ? [] : brokenByComment(comment);
 }
 
 /** Words of a text that are neither a value, a key nor a comment, and would be searched by nobody. */
