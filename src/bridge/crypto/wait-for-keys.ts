@@ -34,10 +34,8 @@ const BEHIND_ATTEMPTS_MAX = 2;
 const TRUST_GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
 
-export type IntakeEnvelopeEnd = "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired";
-
 export interface IntakeEnvelopeObserver {
-  ended(end: IntakeEnvelopeEnd): void;
+  ended(end: "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired"): void;
   keyRequest(outcome: "sent" | "failed" | "canceled"): void;
   derived(admitted: Admitted): void;
   expired(reason: ExpiryReason): void;

@@ -40,7 +40,7 @@ import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
-import type { MessageEvent, ReactionEvent, ReadableEvent } from "./read-events.ts";
+import { type MessageEvent, ownIn, type ReactionEvent, type ReadableEvent } from "./read-events.ts";
 
 const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
   ["!agents", "agent_directory"],
@@ -223,18 +223,13 @@ export function interpretMessages(
     if (answer !== undefined) answers.push(answer);
     else if (result !== undefined) cancel(result, reaction);
   }
-  const envelopes = waiting
-    // An unknown room counts as one with a ghost: the homeserver sends only events of such rooms.
-    .filter(({ room }) => known.ghostsIn.get(room)?.size !== 0)
-    .filter(
-      (one) =>
-        one.replaces === undefined ||
-        (one.isOpened !== true && editedBy(one, known.subjects).length > 0) ||
-        editsWaiting(one, [...known.waiting, ...waiting.filter(({ replaces }) => replaces === undefined)]),
-    )
-    .map(({ position, event, room, sender, originServerTs, fingerprint, replaces: edits }) => {
-      return { position, event, room, sender, originServerTs, fingerprint, edits, deadline };
-    });
+  const unread = waiting.filter(({ replaces, isOpened }) => replaces === undefined && isOpened !== true);
+  const questions = [...known.waiting, ...unread];
+  /** What asks nothing before a question of the same person has been read. */
+  const behind = new Set<EventId>();
+  const isBehind = (message: MessageEvent) =>
+    message.indexDigest !== undefined &&
+    ownIn(message, questions).some(({ event }) => [message.inReplyTo, message.threadRoot].includes(event));
   for (const message of candidates) {
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
     const isPlain = indexDigest === undefined;
@@ -257,7 +252,9 @@ export function interpretMessages(
     }
     if (isCancelCommand(message, namespace)) {
       const withdrawn = withdrawnBy(message, delegations, known.subjects);
-      if (withdrawn.length === 0) cancel(cancelByCommand(message, known.subjects, open), message);
+      const result = cancelByCommand(message, known.subjects, open);
+      if (result.kind === "refused" && isBehind(message)) behind.add(event);
+      else if (withdrawn.length === 0) cancel(result, message);
       for (const one of withdrawn)
         delegations[delegations.indexOf(one)] = { ...one, refused: "sender_canceled" };
       continue;
@@ -272,7 +269,9 @@ export function interpretMessages(
       notices.push(answerRefused(ended, event));
       continue;
     }
-    for (const ghost of addressedBy(message, known, namespace, delegations)) {
+    const addressed = addressedBy(message, known, namespace, delegations);
+    if (addressed.length === 0 && isBehind(message)) behind.add(event);
+    for (const ghost of addressed) {
       const target = targets.get(ghost);
       // A ghost whose agent was removed answers with a notice instead of silence.
       const removed = target === undefined && known.ghostsIn.get(room)?.has(ghost);
@@ -301,5 +300,16 @@ export function interpretMessages(
       });
     }
   }
+  const envelopes = waiting
+    // An unknown room counts as one with a ghost: the homeserver sends only events of such rooms.
+    .filter(({ room }) => known.ghostsIn.get(room)?.size !== 0)
+    .filter((one) => {
+      if (one.replaces === undefined) return one.isOpened !== true || behind.has(one.event);
+      const edited = one.isOpened === true ? [] : editedBy(one, known.subjects);
+      return edited.length > 0 || editsWaiting(one, questions);
+    })
+    .map(({ position, event, room, sender, originServerTs, fingerprint, replaces: edits }) => {
+      return { position, event, room, sender, originServerTs, fingerprint, edits, deadline };
+    });
   return { delegations, answers, cancels, edits, notices, envelopes };
 }

@@ -35,7 +35,7 @@ export interface Decryptor {
 
 export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
-  /** It is an edit that opened: it waits only for its question. */
+  /** It is an edit, or refers to another event, and opened: it waits only for its question. */
   readonly isOpened?: boolean;
   /** No machine of its ghosts has answered. */
   readonly isUntried?: boolean;
@@ -101,7 +101,8 @@ export async function openEncrypted(
     rooms.push(event.room);
     const read = readDecrypted(event, result);
     if (read.message !== undefined) messages.push(read.message);
-    if (read.message !== undefined && event.replaces !== undefined && mayHoldUp) {
+    const refersTo = event.replaces ?? read.message?.inReplyTo ?? read.message?.threadRoot;
+    if (read.message !== undefined && refersTo !== undefined && mayHoldUp) {
       const fingerprint = eventFingerprint(event.raw);
       if (fingerprint !== undefined) waiting.push({ ...event, fingerprint, isOpened: true });
     }

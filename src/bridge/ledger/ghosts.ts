@@ -125,9 +125,10 @@ function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: stri
   });
 }
 
-type RecordedStore = NonNullable<RecordedDevice["store"]>;
 type DeviceRow = Omit<RecordedDevice, "store"> & {
-  readonly store: (Omit<RecordedStore, "epoch"> & { readonly epoch: string }) | undefined;
+  readonly store:
+    | (Omit<NonNullable<RecordedDevice["store"]>, "epoch"> & { readonly epoch: string })
+    | undefined;
 };
 
 const toDevice = ({ store, ...row }: DeviceRow): RecordedDevice => ({

@@ -46,16 +46,12 @@ class Servers {
   }
 }
 
-interface ServerClientConfig extends ClientConfig {
-  readonly servers?: Servers;
-}
-
 /** A connection to the server that is next. It fails, and the next one comes, unless that server takes writes. */
 class ServerClient extends Client {
   readonly #servers: Servers;
   readonly #url: string;
 
-  constructor({ servers = new Servers(""), ...config }: ServerClientConfig = {}) {
+  constructor({ servers = new Servers(""), ...config }: ClientConfig & { readonly servers?: Servers } = {}) {
     const connectionString = servers.current;
     super({ ...config, connectionString, connectionTimeoutMillis: CONNECT_TIMEOUT_MS });
     this.#servers = servers;

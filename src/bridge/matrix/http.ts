@@ -20,8 +20,6 @@ export interface GhostActor {
   readonly signal?: AbortSignal | undefined;
 }
 
-type ActingGhost = Pick<GhostActor, "ghost" | "signal"> & { readonly deviceId?: string };
-
 type Method = "GET" | "PUT" | "POST" | "DELETE";
 
 export interface ApiCall<Schema extends z.ZodType> {
@@ -29,7 +27,7 @@ export interface ApiCall<Schema extends z.ZodType> {
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
   readonly body?: unknown;
   readonly bytes?: { readonly mediaType: string; readonly content: Uint8Array };
-  readonly as?: ActingGhost | undefined;
+  readonly as?: (Pick<GhostActor, "ghost" | "signal"> & { readonly deviceId?: string }) | undefined;
   /** Without one the answer has no value. */
   readonly schema?: Schema;
   /** The answer is no JSON but a file: the schema gets its bytes, or undefined when it is longer. */

@@ -284,9 +284,9 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
 
-  const inThread = (id: string, root: string, session = "session-1") => {
+  const inThread = (id: string, root: string, session = "session-1", sender = "@alice:a.test") => {
     const relation = { "m.relates_to": { rel_type: "m.thread", event_id: root } };
-    return sealed(id, {}, { "m.mentions": undefined, ...relation }, session);
+    return sealed(id, { sender }, { "m.mentions": undefined, ...relation }, session);
   };
 
   it("a message in the thread of its sender's question is read after that, though its own key comes first [INT-6] [ENC-10]", async (t) => {
@@ -311,6 +311,29 @@ describe("IntakeEnvelopeWorker", () => {
     await bridge.pass(5_000);
     assert.deepEqual(await bridge.states(), { $q: "derived", $more: "derived" });
     assert.deepEqual(await bridge.order(), ["$q", "$more"]);
+  });
+
+  it("a message that was read at once waits for the question of the same person that it goes on with, and so does !cancel [INT-6] [DEL-6]", async (t) => {
+    const bridge = await setUp(t);
+    bridge.devices.sessions.add("session-2");
+    const cancel = { body: "!cancel", "m.mentions": undefined };
+    const reply = { "m.relates_to": { "m.in_reply_to": { event_id: "$canceled" } } };
+    await bridge.bring(sealed("q"), sealed("canceled"));
+    await bridge.bring(
+      inThread("more", "$q", "session-2"),
+      inThread("bobs", "$q", "session-2", "@bob:a.test"),
+    );
+    await bridge.bring(
+      sealed("c", {}, { ...cancel, ...reply }, "session-2"),
+      sealed("next", {}, {}, "session-2"),
+    );
+    assert.deepEqual(Object.keys(await bridge.states()).sort(), ["$c", "$canceled", "$more", "$q"]);
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.keysCame(["!r" as RoomId]);
+    await bridge.pass(10_000);
+    assert.deepEqual(await bridge.order(), ["$q", "$more", "$next"]);
+    const kinds = (await bridge.rows("SELECT kind FROM bridge_notices")).map(({ kind }) => kind);
+    assert.deepEqual(kinds, ["delegation_canceled"]);
   });
 
   it("messages that ask nothing and stand in each other's threads wait no longer than for a key [ENC-10]", async (t) => {
