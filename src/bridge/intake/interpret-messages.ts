@@ -146,7 +146,7 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
     if (isInThread && asked.refused !== "sender_policy_rejected") ghosts.add(ghost);
   }
   const direct = known.directWith.get(room);
-  if (direct !== undefined) ghosts.add(direct);
+  if (direct?.person === message.sender) ghosts.add(direct.ghost);
   // A ghost outside the room can neither answer nor read the message. For an unknown room (a new database) the
   // homeserver is trusted: it sends only events of rooms with a ghost.
   const present = known.ghostsIn.get(room);

@@ -1,5 +1,5 @@
 // The facts that a derivation needs about rooms, and about the events that others refer to; used message indices.
-import type { EventId, GhostMxid, RoomId, ServerName } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
 import type {
   About,
   KnownFacts,
@@ -24,8 +24,9 @@ const KNOWN = statement<KnownRow>("known_facts")`
     (SELECT ${FORGOTTEN_BEFORE} FROM bridge_forgotten) AS forgotten_before,
     (SELECT json_agg(json_build_array(room_id, encrypted, open_count, next_seq))
        FROM bridge_rooms WHERE room_id = ANY ($1)) AS rooms,
-    (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, g.direct AND (
-         SELECT count(*) FROM (SELECT FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) < 2))
+    (SELECT json_agg(json_build_array(g.room_id, g.ghost_mxid, g.membership, CASE WHEN g.direct THEN (
+         SELECT CASE count(*) WHEN 0 THEN g.inviter WHEN 1 THEN min(user_id) END
+         FROM (SELECT user_id FROM bridge_room_members m WHERE m.room_id = g.room_id LIMIT 2) two) END))
        FROM bridge_ghost_rooms g WHERE g.room_id = ANY ($1)) AS ghosts`;
 
 /** Who may not ask brings no ghost into a thread, where it would get what others say. An index has this predicate. */
@@ -99,7 +100,9 @@ const REMEMBERED_MS_MIN = 24 * 60 * 60_000;
 export interface KnownRow extends KnownPlaces {
   readonly open_global_max: number;
   readonly forgotten_before: number;
-  readonly ghosts: readonly (readonly [RoomId, GhostMxid, "invite" | "join" | "leave", boolean])[] | null;
+  readonly ghosts:
+    | readonly (readonly [RoomId, GhostMxid, "invite" | "join" | "leave", UserId | null])[]
+    | null;
   readonly partners?: readonly (readonly [RoomId, ServerName])[] | null;
   readonly answers?: readonly RecentAnswer[] | null;
   readonly subjects?: readonly Subject[] | null;
@@ -131,13 +134,13 @@ export async function readForgotten(on: Queryable): Promise<number> {
 export function toFacts(row: KnownRow, keys: ContentKeys, now: number): KnownFacts {
   const ghosts = row.ghosts ?? [];
   const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
-  const directWith = new Map<RoomId, GhostMxid>();
-  for (const [room, ghost, membership, direct] of ghosts) {
+  const directWith = new Map<RoomId, { ghost: GhostMxid; person: UserId }>();
+  for (const [room, ghost, membership, person] of ghosts) {
     const present = ghostsIn.get(room) ?? new Set();
     ghostsIn.set(room, present);
     if (membership === "leave") continue;
     present.add(ghost);
-    if (direct) directWith.set(room, ghost);
+    if (person !== null) directWith.set(room, { ghost, person });
   }
   for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
   const partnersIn = new Map<RoomId, Set<ServerName>>();

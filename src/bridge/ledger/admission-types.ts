@@ -171,7 +171,8 @@ export interface KnownFacts {
   readonly speakers: ReadonlyMap<RoomId, GhostMxid>;
   /** Servers of partners that have a ghost of their own in a room. Known only where `About.partnerGhosts` asks for it. */
   readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
-  readonly directWith: ReadonlyMap<RoomId, GhostMxid>;
+  /** The ghost of each direct room, and the only person there: as long as nobody is known to be, who invited the ghost. */
+  readonly directWith: ReadonlyMap<RoomId, { readonly ghost: GhostMxid; readonly person: UserId }>;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
   /** Those of the related events that wait for their keys in intake envelopes. */

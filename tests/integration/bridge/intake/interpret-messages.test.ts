@@ -297,7 +297,7 @@ describe("which events ask a ghost", () => {
     }
   });
 
-  it("a message in a direct room triggers before the ghost has read who is there [INT-6]", async (t) => {
+  it("a message in a direct room triggers of who invited the ghost triggers before it has read who is there, and nobody else's [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     const direct = { room_id: "!dm" };
     const invitation = member(
@@ -307,7 +307,12 @@ describe("which events ask a ghost", () => {
       { is_direct: true },
     );
     await fixture.events("t1", invitation, member(ghost("docs"), "join", direct));
-    await fixture.events("t2", question("dm", direct, { "m.mentions": undefined }));
+    const others = { ...direct, sender: "@bob:a.test" };
+    await fixture.events(
+      "t2",
+      question("dm", direct, { "m.mentions": undefined }),
+      question("of-another", others, { "m.mentions": undefined }),
+    );
     assert.deepEqual(await jobs(fixture), ["$dm"]);
   });
 
