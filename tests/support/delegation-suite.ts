@@ -35,7 +35,10 @@ export interface Question {
 
 const ALICE = "@alice:a.test" as UserId;
 
-const QUESTIONS = `
+const QUESTIONS = {
+  // Prepared: it is made thousands of times.
+  name: "questions",
+  text: `
   SELECT d.id::text, d.matrix_event_id AS event, d.room_id AS room, d.state, d.attempts,
          d.reply_event_id AS "replyEventId", d.prompt IS NOT NULL AS "hasPrompt",
          d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled", d.agent_version AS "agentVersion",
@@ -44,7 +47,8 @@ const QUESTIONS = `
            'state', d.state, 'stage', d.terminal_stage, 'reason', d.terminal_reason, 'notice',
            (SELECT kind FROM bridge_notices n
              WHERE n.source_event_id = d.matrix_event_id AND n.ghost_mxid = d.ghost_mxid))) END AS outcome
-    FROM bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)`;
+    FROM bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)`,
+};
 
 // Not TRUNCATE: it changes the catalogue, after which every connection plans all of its statements again.
 const EMPTY = `
@@ -107,7 +111,7 @@ async function setUpDelegation(
   const refresh = async () => {
     if (known === harness.ended) return;
     known = harness.ended;
-    for (const row of (await fixture.rows(QUESTIONS)) as unknown as Question[]) {
+    for (const row of (await fixture.pool.query<Question>(QUESTIONS)).rows) {
       const question = questions.get(row.event);
       if (question !== undefined) Object.assign(question, row, { outcome: row.outcome ?? undefined });
     }

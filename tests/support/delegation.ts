@@ -120,7 +120,7 @@ export interface Harness {
   readonly calls: string[];
   /** The ledger's methods that have returned. */
   readonly returned: string[];
-  /** How many of them have ended. */
+  /** How many of them have ended that may have changed a delegation. */
   ended: number;
   /** Runs before each call of the ledger; may throw, as a database does that is away. */
   onCall: (method: string) => void;
@@ -217,10 +217,15 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         harness.onCall(method);
         harness.calls.push(method);
         const call = Reflect.get(target, method) as (...given: unknown[]) => Promise<unknown>;
-        return await during(call.apply(target, args)).finally(() => {
-          harness.ended += 1;
+        let changes = true;
+        try {
+          const result = await during(call.apply(target, args));
+          changes = !(method === "claim" && (result as readonly unknown[]).length === 0);
+          return result;
+        } finally {
+          if (changes) harness.ended += 1;
           harness.returned.push(method);
-        });
+        }
       },
   });
   /** Those that were waited for in vain. */
