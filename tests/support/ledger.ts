@@ -254,3 +254,19 @@ export function interrupted(pool: Pool, before: (statement: string) => unknown):
   };
   return Object.assign(Object.create(pool), { query }) as Pool;
 }
+
+/** For a transaction that a test leaves open while others wait for it, however slow the machine is. */
+export const BEGIN_PATIENT = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0";
+
+/** Resolves when so many statements wait for a lock; rejects when the work that is to wait has ended instead. */
+export async function untilWaiting(pool: Pool, statements: number, work: Promise<unknown>): Promise<void> {
+  let isOver = false;
+  const end = () => {
+    isOver = true;
+  };
+  work.then(end, end);
+  const text = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+  while ((await pool.query({ name: "waiting", text })).rowCount !== statements) {
+    assert.ok(!isOver, "what is to wait for a lock has ended");
+  }
+}

@@ -7,6 +7,7 @@ import type { AgentId, EventId, UserId } from "../../../../src/domain/identifier
 import {
   arrivals,
   asking,
+  BEGIN_PATIENT,
   BUCKET,
   claimEnvelopes,
   envelope,
@@ -17,6 +18,7 @@ import {
   ledgerFixture,
   room,
   T0,
+  untilWaiting,
 } from "../../../support/ledger.ts";
 
 const FAILED = {
@@ -32,7 +34,7 @@ describe("admission", () => {
   it("is made again when its connection is cut in the middle, and asks once [INT-5]", async (t) => {
     const { pool, admit, rows } = await ledgerFixture(t);
     const holder = await pool.connect();
-    await holder.query("BEGIN; LOCK TABLE bridge_handled_events");
+    await holder.query(`${BEGIN_PATIENT}; LOCK TABLE bridge_handled_events`);
     const admitting = admit([job("q1")]);
     for (let cut = 0; cut === 0; ) {
       const { rowCount } = await pool.query(
@@ -66,7 +68,7 @@ describe("admission", () => {
     const derivesNothing = () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [] });
     await admit([job("q1")], { derive: derivesNothing });
     const holder = await pool.connect();
-    await holder.query("BEGIN; DELETE FROM bridge_handled_events");
+    await holder.query(`${BEGIN_PATIENT}; DELETE FROM bridge_handled_events`);
     await holder.query("UPDATE bridge_forgotten SET before = $1", [new Date(T0 - 48 * HOUR)]);
     const bounds: number[] = [];
     const derive = ({ forgottenBefore }: KnownFacts) => {
@@ -74,10 +76,7 @@ describe("admission", () => {
       return derivesNothing();
     };
     const admitting = admit([job("q1")], { derive });
-    const waiting =
-      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    const isWaiting = async () => (await pool.query(waiting)).rowCount === 1;
-    while (!(await isWaiting()));
+    await untilWaiting(pool, 1, admitting);
     await holder.query("COMMIT");
     holder.release();
     assert.equal((await admitting).replayed, false);
@@ -89,11 +88,9 @@ describe("admission", () => {
     // The bound is so far above what is open that the next admission counts.
     await pool.query("UPDATE bridge_capacity SET admitted = admitted + 20");
     const other = await pool.connect();
-    await other.query("BEGIN; UPDATE bridge_capacity SET admitted = admitted + 3");
+    await other.query(`${BEGIN_PATIENT}; UPDATE bridge_capacity SET admitted = admitted + 3`);
     const admitting = admit([job("q1")], { capacity: { roomQueue: 9, globalQueue: 100, serverQueue: 10 } });
-    const waiting =
-      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    while ((await pool.query(waiting)).rowCount !== 1);
+    await untilWaiting(pool, 1, admitting);
     await other.query("COMMIT");
     other.release();
     await admitting;
@@ -256,22 +253,17 @@ describe("events that a catchup found late", () => {
   it("put no room in order without its lock, also one of an event that cannot be read [INT-8]", async (t) => {
     const { pool, admit } = await ledgerFixture(t);
     const holder = await pool.connect();
-    await holder.query("BEGIN");
+    await holder.query(BEGIN_PATIENT);
     await holder.query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [room("other")]);
     const order = new Map([[room("other"), [event("q2")]]]);
-    let isAdmitted = false;
-    const admitted = admit([job("q1")], { ingress: "recovered", order }).then(() => (isAdmitted = true));
-    for (let waiting = 0; waiting === 0 && !isAdmitted; ) {
-      const { rowCount } = await pool.query(
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-      );
-      waiting = rowCount ?? 0;
+    const admitted = admit([job("q1")], { ingress: "recovered", order });
+    try {
+      await untilWaiting(pool, 1, admitted);
+    } finally {
+      await holder.query("COMMIT");
+      holder.release();
     }
-    const isEarly = isAdmitted;
-    await holder.query("COMMIT");
-    holder.release();
     await admitted;
-    assert.equal(isEarly, false);
   });
 
   it("move all delegations of a later question, also one that was canceled meanwhile [INT-8]", async (t) => {
@@ -310,16 +302,11 @@ describe("events that a catchup found late", () => {
     await admit([job("q2", { ghost: ghost("a") }), job("q2", { ghost: ghost("b") })]);
     const { lease } = await claimOne();
     const holder = await pool.connect();
-    await holder.query("BEGIN; SELECT FROM bridge_rooms FOR UPDATE");
-    const untilWaiting = async (statements: number) => {
-      const waiting =
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-      while ((await pool.query(waiting)).rowCount !== statements);
-    };
+    await holder.query(`${BEGIN_PATIENT}; SELECT FROM bridge_rooms FOR UPDATE`);
     const finished = ledger.delegations.finish(lease, FAILED, T0);
-    await untilWaiting(1);
+    await untilWaiting(pool, 1, finished);
     const found = admit([], { ...arrivals(job("q1")), ingress: "recovered", order: orderOf("q1", "q2") });
-    await untilWaiting(2);
+    await untilWaiting(pool, 2, Promise.race([finished, found]));
     await holder.query("COMMIT");
     holder.release();
     await Promise.all([finished, found]);

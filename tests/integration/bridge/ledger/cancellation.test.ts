@@ -6,6 +6,7 @@ import type { UserId } from "../../../../src/domain/identifiers.ts";
 import {
   arrivals,
   asking,
+  BEGIN_PATIENT,
   BUCKET,
   claimEnvelope,
   envelope,
@@ -16,6 +17,7 @@ import {
   PART,
   room,
   T0,
+  untilWaiting,
 } from "../../../support/ledger.ts";
 
 const lost = { code: "lease_lost" };
@@ -81,16 +83,11 @@ describe("a redaction", () => {
     await admit([job("q1")]);
     const { lease } = await claimOne();
     const blocker = await pool.connect();
-    await blocker.query("BEGIN; SELECT FROM bridge_rooms FOR UPDATE");
-    const untilWaiting = async (statements: number) => {
-      const waiting =
-        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-      while ((await pool.query(waiting)).rowCount !== statements);
-    };
+    await blocker.query(`${BEGIN_PATIENT}; SELECT FROM bridge_rooms FOR UPDATE`);
     const releasing = delegations.release([lease], T0);
-    await untilWaiting(1);
+    await untilWaiting(pool, 1, releasing);
     const canceling = admit([], redact("q1"));
-    await untilWaiting(2);
+    await untilWaiting(pool, 2, Promise.race([releasing, canceling]));
     await blocker.query("COMMIT");
     blocker.release();
     await Promise.all([releasing, canceling]);

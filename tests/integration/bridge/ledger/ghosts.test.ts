@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { createGhosts, createReadPositions } from "../../../../src/bridge/ledger/ghosts.ts";
 import { testDatabase } from "../../../support/database.ts";
-import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import { BEGIN_PATIENT, ghost, ledgerFixture, T0, untilWaiting } from "../../../support/ledger.ts";
 
 const OTHER = ghost("other");
 
@@ -97,16 +97,10 @@ describe("ghosts", () => {
         [ghost(), key],
       );
     try {
-      await writer.query("BEGIN");
+      await writer.query(BEGIN_PATIENT);
       await writer.query("SELECT FROM bridge_crypto_stores WHERE ghost_mxid = $1 FOR SHARE", [ghost()]);
       const reset = ledger.resetDevice(ghost(), "DEVICE", "NEW");
-      const isWaiting = async () => {
-        const { rows } = await pool.query(
-          "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-        );
-        return rows.length > 0;
-      };
-      while (!(await isWaiting()));
+      await untilWaiting(pool, 1, reset);
       // Both: one that was there, which a reset the other way round has locked by now, and one that is new.
       await write("k");
       await write("new");
