@@ -23,17 +23,12 @@ import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand, planeWords, planText, workflowReporter } from "../lib/federation.ts";
 import { print, printJson, printText, say, short } from "../lib/output.ts";
 
-const HELP: Readonly<Record<Act, string>> = {
-  contain: `
+const WORDS = {
+  contain: {
+    help: `
 The flag, the re-render and one record are committed together; then the runtime steps are printed in the safe
 order, or done with --apply. A plane is closed when its parts were observed closed; one whose part this
 organisation does not run is named as not managed, and never as closed. Run again after a failure, it continues.`,
-  restore: `
-Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.`,
-};
-
-const WORDS = {
-  contain: {
     verb: "close",
     order: "closing",
     already: "contained already",
@@ -44,6 +39,8 @@ const WORDS = {
     limits: "What cannot be taken back:",
   },
   restore: {
+    help: `
+Takes containment back: the flag, the re-render and one record in one commit, then the planes in reverse order.`,
     verb: "open",
     order: "opening",
     already: "not contained",
@@ -64,7 +61,7 @@ function containmentCommand(act: Act) {
       ["--plan", "show what would change, and change nothing"],
       OPTION.json,
     ],
-    help: HELP[act],
+    help: WORDS[act].help,
     async run([partner], options) {
       if (options.plan !== true) return performAndPrint(act, partner, options);
       const planned = await plan(await openForCommand(options.config), PROCEDURES[act], partner);

@@ -2,7 +2,7 @@
 import { shellWord } from "../../domain/printable.ts";
 import { dryRun, NOT_PURGEABLE, runPurge } from "../../federation/offboarding/duties/purge.ts";
 import type { PurgePlan, PurgeState } from "../../federation/offboarding/duties/purge-plan.ts";
-import { type ResidualReport, residualReport } from "../../federation/offboarding/duties/residual.ts";
+import { residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
@@ -130,7 +130,7 @@ function resultText(state: PurgeState): string {
   ]);
 }
 
-function residualText({ statement, unknown }: ResidualReport): string {
+function residualText({ statement, unknown }: Awaited<ReturnType<typeof residualReport>>): string {
   const { rooms, device_keys, tokens_live_until, third_servers } = statement;
   const why = (field: string) => `not known (${unknown[field] ?? "unknown"})`;
   return textOf([

@@ -106,8 +106,8 @@ export type Origin = ReturnType<typeof readSignedReport>["origin"];
 
 /** Reads a report, in an envelope or bare, from bytes that anybody may have made. Never throws. */
 export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedParty[]) {
-  const envelope = envelopeOf(bytes);
-  if (envelope === undefined) {
+  const envelope = DsseEnvelope.safeParse(strictJsonIn(bytes, ENVELOPE_BYTES_MAX)).data;
+  if (envelope?.payloadType !== PAYLOAD_TYPE) {
     return { read: readReport(bytes), origin: { signed: false, why: "it is not signed" } } as const;
   }
   const payload = Buffer.from(envelope.payload, "base64");
@@ -130,11 +130,6 @@ export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedPar
   }
   const { to, sent_at: sentAt } = sent;
   return { read, origin: { signed: true, keyId: signer.keyId, to, sentAt } } as const;
-}
-
-function envelopeOf(bytes: Uint8Array): DsseEnvelope | undefined {
-  const { data } = DsseEnvelope.safeParse(strictJsonIn(bytes, ENVELOPE_BYTES_MAX));
-  return data?.payloadType === PAYLOAD_TYPE ? data : undefined;
 }
 
 /** The envelope in which a report is sent to another organisation, as JSON. @throws DrawbridgeError what the signer throws */

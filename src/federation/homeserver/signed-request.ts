@@ -71,6 +71,25 @@ export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: Signi
   };
 }
 
+/** What a server answers that is asked for an event; undefined where that says nothing of the event. Never throws. */
+export async function statusOfEvent(
+  signed: Pick<SignedRequests, "request">,
+  server: ServerName,
+  event: string,
+  timeoutMs: number,
+) {
+  try {
+    // An ID that cannot be escaped is shown by nobody.
+    const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
+    const { status, isJson, errcode } = await signed.request(server, "GET", path, undefined, timeoutMs);
+    // Synapse writes no errcode there, and an empty text for a body.
+    const isNotFound = isJson && (errcode === undefined || errcode === "M_NOT_FOUND");
+    return status !== 404 || isNotFound ? status : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** Ed25519 over a value's canonical JSON (Matrix appendices, "Signing JSON"). @param signingKey content of its file */
 export function signJson(value: unknown, signingKey: string) {
   const [algorithm, version, seed = ""] = signingKey.trim().split(/\s+/);

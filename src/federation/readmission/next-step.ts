@@ -157,15 +157,8 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
     propose: async ({ registry, head }) => {
       const { azp } = findPartner(registry, partner).partner;
       const record = {
-        ...{
-          ...opened,
-          act: "completed" as const,
-          azp,
-          git_revision: head,
-          timestamp: completedAt,
-          rooms,
-          planes,
-        },
+        ...{ ...opened, act: "completed" as const, azp, git_revision: head, timestamp: completedAt },
+        ...{ rooms, planes },
         rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
       };
       return {

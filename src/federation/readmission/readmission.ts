@@ -95,11 +95,8 @@ export function saveStage(state: StateFolder, readmission: Readmission, plane: P
 type Who = Pick<PartnerEntry["partner"], "serverName" | "azp">;
 
 /** The one that was opened with the partner's client, which none reuses; else the last by its time: a clock may be set back. */
-async function lastReadmission(
-  { repository, state }: Federation,
-  revision: Revision,
-  { serverName, azp }: Who,
-) {
+async function lastReadmission(context: Federation, revision: Revision, { serverName, azp }: Who) {
+  const { repository, state } = context;
   const texts = await repository.read(revision, [READMISSIONS]);
   const theirs = readmissionRecordsIn(texts.values())
     .filter(({ server_name }) => server_name === serverName)

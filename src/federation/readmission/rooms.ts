@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { sha256 } from "../../domain/digest.ts";
 import { type RoomId, type ServerName, serverOf, visibleId } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
-import type { SignedRequests } from "../homeserver/signed-request.ts";
+import { type SignedRequests, statusOfEvent } from "../homeserver/signed-request.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
 import { ROOM_REASONS } from "../planes/rooms/room-reasons.ts";
 import {
@@ -180,7 +180,7 @@ export async function holdsBans(
   events: readonly (string | undefined)[],
 ): Promise<"yes" | "no" | "unknown"> {
   const statuses = await mapConcurrent([...events], AT_ONCE, async (event) =>
-    event === undefined ? undefined : statusFor(signed, partner, event),
+    event === undefined ? undefined : statusOfEvent(signed, partner, event, ASK_TIMEOUT_MS),
   );
   // A server whose last user was banned is not in the room any more, and refuses to show the events that it has; of an
   // event that it does not have it still says not found. Such a server joins with the room's state of that time:
@@ -188,21 +188,8 @@ export async function holdsBans(
   const refused = events[statuses.indexOf(403)];
   if (refused !== undefined) {
     const nobodys = `$${sha256(`nobody's event beside ${refused}`).toString("base64url")}`;
-    return (await statusFor(signed, partner, nobodys)) === 404 ? "yes" : "unknown";
+    return (await statusOfEvent(signed, partner, nobodys, ASK_TIMEOUT_MS)) === 404 ? "yes" : "unknown";
   }
   if (statuses.includes(404)) return "no";
   return statuses.every((status) => status === 200) ? "yes" : "unknown";
-}
-
-async function statusFor(signed: Pick<SignedRequests, "request">, partner: ServerName, event: string) {
-  try {
-    const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
-    const answer = await signed.request(partner, "GET", path, undefined, ASK_TIMEOUT_MS);
-    const { status, isJson, errcode } = answer;
-    // Synapse writes no errcode there, and an empty text for a body.
-    const isNotFound = isJson && (errcode === undefined || errcode === "M_NOT_FOUND");
-    return status !== 404 || isNotFound ? status : undefined;
-  } catch {
-    return undefined;
-  }
 }

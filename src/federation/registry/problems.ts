@@ -48,7 +48,8 @@ export function broken(rule: CrossRule, file: string, path: CrossProblem["path"]
 
 export function renderProblem({ file, line, path, rule, message, hint }: RegistryProblem): string {
   // Git keeps any name, such as one that goes on in a line of its own.
-  return `${printableLine(file)}:${line}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;
+  const where = line === 0 ? printableLine(file) : `${printableLine(file)}:${line}`;
+  return `${where}: ${path === "" ? "" : `${path}: `}${message} [${rule}]\n    hint: ${hint}`;
 }
 
 export class RegistryError extends DrawbridgeError {

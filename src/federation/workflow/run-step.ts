@@ -5,6 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
+import { lookUntil } from "../../runtime/concurrency.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { acceptedState, type OnBadHead } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
@@ -68,12 +69,13 @@ export async function observeStep<Seen extends Observed>(
   reached: Reached,
 ): Promise<StepResult<Seen>> {
   const { applied } = reached;
-  for (const deadline = clock.now() + withinMs; ; await clock.sleep(POLL_MS)) {
+  const look = async () => {
     const seen = await observe(reached);
     const conditions = objectTo(evaluate(reached, seen), notReached(plane, applied));
-    const isFinal = conditions.every(isSettled) || applied?.outcome !== "in_force" || clock.now() >= deadline;
-    if (isFinal) return { ...reached, seen, conditions, verdict: verdictOf(conditions) };
-  }
+    return { ...reached, seen, conditions, verdict: verdictOf(conditions) };
+  };
+  const within = { withinMs: applied?.outcome === "in_force" ? withinMs : 0, everyMs: POLL_MS };
+  return lookUntil(clock, within, look, ({ conditions }) => conditions.every(isSettled));
 }
 
 async function reach<Seen extends Observed>(

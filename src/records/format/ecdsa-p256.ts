@@ -45,14 +45,13 @@ function isSignature(data: Uint8Array, key: KeyObject, signature: Uint8Array): b
   }
 }
 
-export const keyIdOf = (key: KeyObject): string => sha256(oneForm(key)).toString("hex");
-
 /** SubjectPublicKeyInfo of id-ecPublicKey on secp256r1, up to the point's coordinates. */
 const HEAD = Buffer.from("3059301306072a8648ce3d020106082a8648ce3d03010703420004", "hex");
 
-function oneForm(key: KeyObject): Buffer {
+export function keyIdOf(key: KeyObject): string {
   const { x = "", y = "" } = key.export({ format: "jwk" });
-  return Buffer.concat([HEAD, Buffer.from(x, "base64url"), Buffer.from(y, "base64url")]);
+  const oneForm = Buffer.concat([HEAD, Buffer.from(x, "base64url"), Buffer.from(y, "base64url")]);
+  return sha256(oneForm).toString("hex");
 }
 
 /** The order of the group (FIPS 186-5, P-256). */

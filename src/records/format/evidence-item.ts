@@ -92,10 +92,6 @@ export function isOfPurge({ probe }: EvidenceItem): boolean {
   return DELETIONS.includes(probe) || ACCOUNTS.has(probe);
 }
 
-export function isPurgeWaiver({ probe, reason }: EvidenceItem, waiver: string | null): boolean {
-  return probe === "purge_waived" && reason === waiver;
-}
-
 export function ownerAttested(attested: readonly string[]): string | undefined {
   return attested.find((word) => word.startsWith(OWNER_WORD))?.slice(OWNER_WORD.length);
 }

@@ -205,6 +205,8 @@ function notGone(what: string, why: string): DrawbridgeError {
   });
 }
 
+type Purged = Pick<PurgeOutcome, "plan" | "begun" | "backups">;
+
 async function finish(session: DutiesSession, run: Run, purged: Purged): Promise<PurgeState> {
   const { plan, begun } = purged;
   const after = (await session.tables?.counts()) ?? null;
@@ -220,13 +222,10 @@ async function finish(session: DutiesSession, run: Run, purged: Purged): Promise
 
 type Finding = Parameters<typeof operatorItem>[1];
 
-interface Purged {
+interface PurgeOutcome {
   readonly plan: PurgePlan;
   readonly begun: BegunPurge;
   readonly backups: PrivateRecord["duties"]["backups"];
-}
-
-interface PurgeOutcome extends Purged {
   readonly after: BegunPurge["before"];
   readonly isDestination: boolean;
   readonly at: string;

@@ -9,8 +9,6 @@ import type { Residual } from "../run/context.ts";
 import { type Run, readStage } from "../run/run-file.ts";
 import { countEvents, type DutiesContext, partnerRooms, withDuties } from "./session.ts";
 
-export type ResidualReport = Awaited<ReturnType<typeof residualReport>>;
-
 /** `statement`: what a completion states (specification 8.7). @throws DrawbridgeError as the homeserver does */
 export function residualReport(context: DutiesContext, run: Run) {
   const tokens = tokensLiveUntil(context, run);

@@ -6,7 +6,7 @@ import type * as z from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isObject } from "../../../domain/json.ts";
 import { dotted, type LineOf, parseBounded } from "../../registry/load.ts";
-import type { RegistryProblem } from "../../registry/problems.ts";
+import { type RegistryProblem, renderProblem } from "../../registry/problems.ts";
 import { type BrokenRule, brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
 import { PrivateRecord, RECORD_FIELDS } from "./schema.ts";
 
@@ -21,10 +21,7 @@ export class RecordError extends DrawbridgeError {
   readonly problems: readonly RecordProblem[];
 
   constructor(file: string, problems: readonly RecordProblem[]) {
-    const lines = problems.map(({ rule, field, line, message, hint }) => {
-      const where = line === 0 ? file : `${file}:${line}`;
-      return `${where}: ${field === "" ? "" : `${field}: `}${message} [${rule}]\n    hint: ${hint}`;
-    });
+    const lines = problems.map(({ field, ...one }) => renderProblem({ ...one, file, path: field }));
     super("config_invalid", lines.join("\n"), {
       hint: "Correct what is named above; nothing was written or begun.",
     });
@@ -37,8 +34,6 @@ type Path = readonly PropertyKey[];
 
 /** To the end of the line, whatever stands before its line feed. */
 const COMMENT = /(?:^|\s)#(.*)$/s;
-
-export type CheckedRecord = Readonly<ReturnType<typeof checkRecordText>>;
 
 /** `record` is undefined when anything is wrong or missing; `values`, checked or not, are empty when there is a problem. */
 export function checkRecordText(text: string) {

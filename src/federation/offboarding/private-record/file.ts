@@ -8,13 +8,13 @@ import { inspectLocation } from "../../../runtime/private-file-location.ts";
 import { createFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
 import { counterpartyIn, type RunFile } from "../run/run-file.ts";
-import { type CheckedRecord, checkRecordText, RecordError, type RecordProblem } from "./check.ts";
+import { checkRecordText, RecordError, type RecordProblem } from "./check.ts";
 import { type KnownValues, type PrivateRecord, RECORD_FIELDS } from "./schema.ts";
 
 /** Past this nobody has written it by hand. */
 const BYTES_MAX = 4 * 1_048_576;
 
-export interface PrivateRecordFile extends Omit<CheckedRecord, "problems"> {
+export interface PrivateRecordFile extends Omit<ReturnType<typeof checkRecordText>, "problems"> {
   readonly file: string;
   readonly text: string;
 }

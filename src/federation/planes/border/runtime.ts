@@ -154,11 +154,7 @@ const ABOUT = {
 
 /** @throws DrawbridgeError, from each request: `homeserver_unavailable`, `homeserver_refused`, `secret_unavailable` */
 export function borderStatus(config: Pick<FederationConfig, "border" | "directory" | "homeserver">) {
-  const ask = async <Schema extends z.ZodType>(
-    schema: Schema,
-    resource: string,
-    body?: Readonly<Record<string, unknown>>,
-  ): Promise<z.output<Schema>> => {
+  const ask = async <Schema extends z.ZodType>(schema: Schema, resource: string, body?: object) => {
     // Read anew for each request, so that it can be rotated.
     const token = readSecret(config.border.statusToken, config.directory);
     const url = resourceUrl(config.homeserver.url, `${PREFIX}${resource}`);

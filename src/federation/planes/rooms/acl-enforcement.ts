@@ -6,6 +6,7 @@ import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { isRefusal } from "../../homeserver/api.ts";
+import { statusOfEvent } from "../../homeserver/signed-request.ts";
 import { aclAllow, deniedByEnforcement, reorderedAcl } from "./acl.ts";
 import { isClosing, planRoom } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
@@ -142,8 +143,10 @@ async function awaitServer(
     const some = [...new Set([...longest, ...inTurn])].slice(0, RETAINED_AT_ONCE);
     from = (from + RETAINED_AT_ONCE - longest.length) % missing.length;
     const remainingMs = Math.max(deadline - clock.now(), RETAINED_POLL_FIRST_MS);
-    const answers = await Promise.all(some.map(({ event }) => hasEvent(session, server, event, remainingMs)));
-    const shown = new Set(some.filter((_, index) => answers[index]));
+    const statuses = await Promise.all(
+      some.map(({ event }) => statusOfEvent(session.signed, server, event, remainingMs)),
+    );
+    const shown = new Set(some.filter((_, index) => statuses[index] === 200));
     missing = missing.filter((proof) => !shown.has(proof));
     if (shown.size > 0) {
       progressAt = clock.now();
@@ -161,21 +164,6 @@ async function awaitServer(
     pollMs = Math.min(pollMs * 2, RETAINED_POLL_MAX_MS);
   }
   return [];
-}
-
-export async function hasEvent(
-  session: Pick<RoomsSession, "signed">,
-  server: ServerName,
-  event: string,
-  timeoutMs: number,
-): Promise<boolean> {
-  try {
-    // An ID that cannot be escaped is shown by nobody.
-    const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
-    return (await session.signed.request(server, "GET", path, undefined, timeoutMs)).status === 200;
-  } catch {
-    return false;
-  }
 }
 
 async function resend(session: RoomsSession, proof: Proof): Promise<void> {

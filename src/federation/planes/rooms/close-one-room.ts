@@ -5,7 +5,7 @@ import { membersOf } from "../../../domain/json.ts";
 import { isRefusal } from "../../homeserver/api.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames } from "./acl.ts";
-import { blockAll, nameOf, type Obstacle, planRoom, type RoomPlan, type RoomStep } from "./room-plan.ts";
+import { blockAll, nameOf, type Obstacle, planRoom, type RoomStep } from "./room-plan.ts";
 import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
 import { announce, journalOf, otherRecords, type RoomsSession, readRoom } from "./session.ts";
 
@@ -62,7 +62,7 @@ export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: n
 async function perform(
   session: RoomsSession,
   state: RoomState,
-  plan: RoomPlan,
+  plan: ReturnType<typeof planRoom>,
   acting: ActingUser,
   step: RoomStep,
 ): Promise<void> {

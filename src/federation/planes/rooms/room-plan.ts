@@ -44,8 +44,6 @@ export interface Obstacle {
   readonly reason: RoomReason;
 }
 
-export type RoomPlan = ReturnType<typeof planRoom>;
-
 /** Levels are integers up to this one (Matrix appendices, canonical JSON). */
 const LEVEL_MAX = 2 ** 53 - 1;
 const MODERATOR = 50;

@@ -12,9 +12,10 @@ import {
 } from "../../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
+import { statusOfEvent } from "../../homeserver/signed-request.ts";
 import { type Drift, OUT_OF_REACH, outcomeOf, type PlaneRuntime } from "../plane.ts";
 import { deniedByEnforcement } from "./acl.ts";
-import { hasEvent, mustBeProven, retainedServers, staleAtHome } from "./acl-enforcement.ts";
+import { mustBeProven, retainedServers, staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-rooms.ts";
 import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
 import { isOurs, planRoom, type RoomStep } from "./room-plan.ts";
@@ -214,7 +215,8 @@ async function retainedFindings(session: RoomsSession, state: RoomState, partner
   const servers = retainedServers(session, state).filter((server) => server !== partner);
   return Promise.all(
     servers.map(async (server): Promise<Found> => {
-      const isThere = await hasEvent(session, server, acl.eventId, RETAINED_TIMEOUT_MS);
+      const found = await statusOfEvent(session.signed, server, acl.eventId, RETAINED_TIMEOUT_MS);
+      const isThere = found === 200;
       return {
         probe: "room_acl_at_retained",
         vantage: "retained_server",
