@@ -1,5 +1,6 @@
 // A purge against scripted answers: what a real homeserver does only on a bad day.
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
@@ -286,6 +287,16 @@ describe("runPurge", () => {
       await assert.rejects(runPurge(context, run, digest), refused, JSON.stringify(change));
       assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
     }
+  });
+
+  it("runPurge deletes nothing by another digest than the last dry run's, nor before the stage of data duties is open [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t);
+    const { digest } = await dryRun(context, run);
+    const another = { code: "usage", message: /not the digest of the last dry run/ };
+    await assert.rejects(runPurge(context, run, `sha256:${"0".repeat(64)}`), another);
+    rmSync(join(run.state.path, "offboarding", run.run, "stages", "data_duties.json"));
+    await assert.rejects(runPurge(context, run, digest), { code: "usage", message: /not all closed and signed/ });
+    assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
   });
 
   it("beyondWhatWasShown refuses more of anything, and accepts less [OFF-2]", () => {
