@@ -136,17 +136,53 @@ describe("closeRooms", () => {
     assert.equal(homeserver.content(secret, "m.room.member", "@adam:a.test"), undefined);
   });
 
-  it("people go back to the room of ours that a partner's room has replaced, if all of them were there [CON-1] [PLN-2]", async (t) => {
-    const homeserver = new FakeHomeserver();
-    const former = homeserver.room(
-      "!former",
-      ...[madeBy(ALICE), ...joined(ALICE, CAROL), acl({ allow: ["a.test", "c.test"] }, ALICE)],
-      ["m.room.member", BOB, { membership: "leave" }, BOB],
-    );
-    homeserver.room("!room", madeBy(BOB, { predecessor: { room_id: former } }), ...joined(ALICE, BOB, CAROL));
-    const { outOfReach } = await closeRooms(homeserver.session(t));
-    assert.deepEqual(outOfReach, []);
-    assert.deepEqual(homeserver.made, []);
+  it("people go back to the room of ours that a partner's room has replaced, if all of them were there, but after a removal into a new one [CON-1] [PLN-2]", async (t) => {
+    for (const mode of ["contained", "removed"] as const) {
+      const homeserver = new FakeHomeserver();
+      const former = homeserver.room(
+        "!former",
+        ...[madeBy(ALICE), ...joined(ALICE, CAROL), acl({ allow: ["a.test", "c.test"] }, ALICE)],
+        ["m.room.member", BOB, { membership: "leave" }, BOB],
+      );
+      homeserver.room(
+        ...(["!room", madeBy(BOB, { predecessor: { room_id: former } })] as const),
+        ...joined(ALICE, BOB, CAROL),
+      );
+      const session = homeserver.session(t);
+      Object.assign(session.intent.closing[0] ?? {}, { mode });
+      assert.deepEqual((await closeRooms(session)).outOfReach, []);
+      assert.equal(homeserver.made.length, mode === "contained" ? 0 : 1);
+    }
+  });
+
+  it("a room stands for a partner's only if it is ours, closed, enforced, and one of ours may invite there [CON-1] [PLN-2]", async (t) => {
+    const levels: State = ["m.room.power_levels", "", { invite: 50, users: {} }];
+    const cases: Readonly<Record<string, readonly State[]>> = {
+      "one of others": [madeBy(CAROL), ...joined(ALICE, CAROL)],
+      "one in which nobody may invite": [madeBy("@left:a.test"), levels, ...joined(ALICE, CAROL)],
+      "one whose ACL may not be enforced": [madeBy(ALICE), ...joined(ALICE, CAROL)],
+      "one out of which a user of the partner cannot be put": [madeBy(ALICE), ...joined(ALICE, BOB, CAROL)],
+    };
+    for (const [what, states] of Object.entries(cases)) {
+      const homeserver = new FakeHomeserver();
+      const theirs = acl({ allow: ["a.test", "c.test"] }, ALICE);
+      const gone: State = ["m.room.member", BOB, { membership: "leave" }, BOB];
+      const former = homeserver.room("!former", gone, ...states, theirs);
+      homeserver.room(
+        ...(["!room", madeBy(BOB, { predecessor: { room_id: former } })] as const),
+        ...joined(ALICE, BOB, CAROL),
+      );
+      homeserver.onChange = (_type, key, room) => {
+        if (room === former && key === BOB) throw refused();
+      };
+      const session = homeserver.session(t);
+      session.home.differing = async (rooms) => {
+        if (what.includes("enforced") && rooms.includes(former)) throw refused();
+        return [];
+      };
+      await closeRooms(session);
+      assert.equal(homeserver.made.length, 1, what);
+    }
   });
 
   it("a new room takes over what a homeserver accepts, and its ACL denies nobody who is to come [CON-1] [PLN-2]", async (t) => {
@@ -154,7 +190,7 @@ describe("closeRooms", () => {
     homeserver.room(
       "!room",
       madeBy(BOB, { room_version: "org.matrix.hydra.11" }),
-      ...joined(ALICE, BOB, CAROL),
+      ...joined(ALICE, BOB, CAROL, "@stranger:x.test"),
       acl({ allow: ["*"], deny: ["*.test", "evil.example"] }, BOB),
       ["m.room.name", "", {}, BOB],
       ["m.room.topic", "", { topic: 7 }, BOB],
@@ -177,6 +213,7 @@ describe("closeRooms", () => {
       ],
     );
     assert.deepEqual((made["power_level_content_override"] as Content)["users"], {});
+    assert.deepEqual(homeserver.invited, [`${CAROL} !made-1`], "nobody whom the registry does not admit");
   });
 
   it("a new room whose making was refused half-way is not the replacement [CON-1] [PLN-2]", async (t) => {
@@ -305,6 +342,21 @@ describe("closeRooms", () => {
       assert.deepEqual(unblocked, isBlocked ? [room] : []);
       const bob = homeserver.content(room, "m.room.member", BOB)?.["membership"];
       assert.equal(bob === "ban", isBlocked, "what does not come back stays closed");
+    }
+  });
+
+  it("a retired room stays blocked while another partner needs that, and for good after a removal [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB, "@dan:d.test"));
+    const session = homeserver.session(t, ["b.test", "d.test"]);
+    for (const one of session.intent.closing) Object.assign(one, { after: "retire" });
+    await closeRooms(session);
+    session.operator.unblock = () => assert.fail("it is unblocked");
+    await session.journals.get("d.test")?.append({ act: "removed", room });
+    for (const partner of ["b.test", "d.test"]) {
+      admit(session, partner);
+      await reopenRooms(session);
+      assert.equal(session.journals.get(partner)?.room(room), undefined, "it does not come back");
     }
   });
 
@@ -440,5 +492,31 @@ describe("closeRooms", () => {
     session.intent.retained.push("b.test");
     await reopenRooms(session);
     assert.deepEqual([content()["events_default"], content()["events"]], [0, { "m.room.topic": 10 }]);
+  });
+
+  it("a restore leaves the levels of a room as another partner's containment needs them [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const before: Content = { users: { [ALICE]: 100 }, invite: 0, events_default: 0 };
+    const room = homeserver.room(
+      ...(["!room", madeBy(ALICE, { room_version: "10" })] as const),
+      ...joined(ALICE, BOB, CAROL, "@dan:d.test"),
+      ["m.room.power_levels", "", before],
+    );
+    const session = homeserver.session(t, ["b.test", "d.test"]);
+    for (const one of session.intent.closing) Object.assign(one, { after: "read_only" });
+    await closeRooms(session);
+    const content = () => homeserver.content(room, "m.room.power_levels") ?? {};
+    const closed = content();
+    assert.notDeepEqual([closed["invite"], closed["events_default"]], [0, 0]);
+    const restore = async (partner: string) => {
+      admit(session, partner);
+      session.intent.allow.sort();
+      await closeRooms(session);
+      assert.deepEqual((await reopenRooms(session)).outOfReach, []);
+    };
+    await restore("b.test");
+    assert.deepEqual(content(), closed);
+    await restore("d.test");
+    assert.deepEqual([content()["invite"], content()["events_default"]], [0, 0]);
   });
 });

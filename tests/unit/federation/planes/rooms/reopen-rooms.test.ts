@@ -94,7 +94,11 @@ function scene({ answer = "invited" as Answer } = {}) {
 describe("inviteAgain", () => {
   it("after a restore the user who banned invites those who were in the room or invited [PLN-2]", async () => {
     const { asked, counts, invite } = scene();
-    assert.equal(await invite(RECORD, roomState(LIFTED)), undefined);
+    // Another server on the partner's host was put out with it, and is nobody who is admitted.
+    const neighbour = `${JOINED}:8448` as UserId;
+    const ban = { before: "join", event: "$4" as EventId, actor: ALICE } as const;
+    const record = { ...RECORD, bans: new Map([...RECORD.bans, [neighbour, ban]]) };
+    assert.equal(await invite(record, roomState({ ...LIFTED, [neighbour]: ALICE })), undefined);
     assert.deepEqual(asked, [`${ALICE} ${ROOM} ${INVITED}`, `${ALICE} ${ROOM} ${JOINED}`]);
     assert.deepEqual(counts, { invited: 2, refused: 0 });
   });
