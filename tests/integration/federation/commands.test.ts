@@ -226,6 +226,9 @@ describe("federation commands", () => {
     assert.deepEqual([await records("containment"), await records("abuse")], [[], []]);
 
     writeFileSync(file, JSON.stringify(report));
+    const inAnothersName = await drawbridge("federation", "report-abuse", file, "--sign", "b.test");
+    assert.deepEqual([inAnothersName.code, inAnothersName.stdout], [2, ""]);
+    assert.match(inAnothersName.stderr, /harbour\.example is named as the reporter, and this is not its key/);
     const refused = async (why: RegExp) => {
       const { code, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
       assert.equal(code, 1, stderr);
