@@ -3,7 +3,6 @@
 // Invariants: only a partner whose planes are all closed is re-admitted, and once at a time; a plane is proved once, after
 // those before it; no plane is opened while a removal runs, and one that was begun since ends it; secrets are references.
 
-import { normalize } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
@@ -297,10 +296,9 @@ function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: N
 
 type Secret = RegistrySecretReference | undefined;
 
+/** A reference has one form: no path of one names another's file in other words. */
 function isSameSecret(before: Secret, now: Secret): boolean {
-  const named = (secret: Secret) =>
-    secret !== undefined && "file" in secret ? { file: normalize(secret.file) } : secret;
-  return before !== undefined && isDeepStrictEqual(named(before), named(now));
+  return before !== undefined && isDeepStrictEqual(before, now);
 }
 
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
