@@ -9,6 +9,7 @@ import { complete } from "../../../../src/federation/offboarding/steps/sign-and-
 import type { Trigger } from "../../../../src/records/format/stages.ts";
 import { RecordRefused } from "../../../../src/records/sign/held-statements.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
+import { openRunAt } from "../../../support/offboarding.ts";
 import { exportedFiles, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
 
 async function signedOnce(t: TestContext, partnersTrigger?: Trigger) {
@@ -82,6 +83,17 @@ describe("exchange of statements", () => {
     await stepAt(directory, b, "export");
     const [back = ""] = exportedFiles(directory, b.own);
     await assert.rejects(importStatements(a.context, readFileSync(back)), { code: "offboarding_blocked" });
+  });
+
+  it("a run that is there is joined again only as what it is [OFF-2]", async (t) => {
+    const { b, run } = await openParties(t);
+    const joined = findRun(b.federation.state);
+    assert.deepEqual((await openRunAt(b, { run })).opened_at, joined.opened_at);
+    for (const other of [{ kind: "partial" }, { trigger: "planned_departure" }] as const) {
+      const again = openRunAt(b, { run, ...other });
+      await assert.rejects(again, { code: "usage", message: /exists already, and is another removal/ });
+    }
+    assert.deepEqual(findRun(b.federation.state), joined);
   });
 
   it("importStatements refuses a completion that is dated in the future [OFF-5]", async (t) => {

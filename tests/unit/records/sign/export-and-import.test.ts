@@ -13,6 +13,7 @@ import {
   exportExchange,
   type HeldStatements,
   importExchange,
+  mergeSignatures,
   type OwnRemoval,
   RecordRefused,
   stagesIn,
@@ -206,6 +207,8 @@ describe("exchanging statements", () => {
     await refusedWith(offer({ envelopes: [unsigned] }), "signature_invalid");
     const byC = await addSignature({ ...envelope, signatures: [] }, C.signer);
     await refusedWith(offer({ envelopes: [byC] }), "unknown_key");
+    const earlier = await state(A, NOTHING, "a2a_stop", { ...seenBy(A), run: "e".repeat(32) });
+    await refusedWith(offer(earlier.held), "other_run");
   });
 
   it("a second statement about the same stage is refused, and the first one stays [OFF-2]", async () => {
@@ -287,6 +290,11 @@ describe("exchanging statements", () => {
     };
     await refusedWith(() => returned(second), "key_not_attested");
     assert.equal((await returned(B)).added.signatures, 1);
+    const [byOne, byOther] = [
+      await addSignature(completion, B.signer),
+      await addSignature(completion, second.signer),
+    ];
+    assert.deepEqual(mergeSignatures(byOne, byOther, parties), byOne, "one signature an organisation");
   });
 
   it("a stage whose exit condition does not hold cannot be stated [OFF-2]", async () => {

@@ -295,7 +295,10 @@ describe("runPurge", () => {
     const another = { code: "usage", message: /not the digest of the last dry run/ };
     await assert.rejects(runPurge(context, run, `sha256:${"0".repeat(64)}`), another);
     rmSync(join(run.state.path, "offboarding", run.run, "stages", "data_duties.json"));
-    await assert.rejects(runPurge(context, run, digest), { code: "usage", message: /not all closed and signed/ });
+    await assert.rejects(runPurge(context, run, digest), {
+      code: "usage",
+      message: /not all closed and signed/,
+    });
     assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
   });
 

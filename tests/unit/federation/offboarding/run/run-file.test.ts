@@ -59,6 +59,12 @@ describe("runsWith", () => {
     }
   });
 
+  it("an emergency is opened for no other trigger than a suspected compromise [OFF-2]", async () => {
+    const about = { partner: "b.test", kind: "emergency", privateRecordFile: "x" } as const;
+    const opened = openRun({} as Federation, { ...about, trigger: "contract_end" });
+    await assert.rejects(opened, { code: "usage", message: /needs a suspected compromise/ });
+  });
+
   it("a folder that may be a removal is never taken for none [OFF-2]", (t) => {
     const state = openStateFolder(temporaryFolder(t), systemRandom);
     const run = writeRun(state, record("1", "b.test", true));
