@@ -28,12 +28,13 @@ export function editsOf(
   added: readonly NewDelegation[],
   nameOf: NameOf,
 ): NewEdit[] {
-  const { event, room, sender, replaces, indexDigest, attachment } = edit;
+  const { event, room, sender, replaces, originServerTs, indexDigest, attachment } = edit;
+  const by = { event, room, sender, originServerTs, indexDigest, attachment };
   const here = ownIn(edit, added)
     .filter((job) => job.event === replaces)
     .map((job) => ({ delegation: undefined, source: job.event, ghost: job.ghost }));
   return [...editedBy(edit, subjects), ...here].map(({ delegation, source, ghost }) => {
     const prompt = promptOf(edit, ghost, nameOf(ghost));
-    return { delegation, source, ghost, event, room, sender, indexDigest, prompt, attachment };
+    return { delegation, source, ghost, prompt, ...by };
   });
 }

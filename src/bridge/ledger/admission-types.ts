@@ -97,7 +97,7 @@ export interface NewCancel extends Partial<Pick<NewDelegation, "indexDigest">> {
 /** A new text of a question, by the person who asked it. */
 export interface NewEdit
   extends Pick<DelegationEvents, "source" | "ghost" | "room" | "sender">,
-    Pick<NewDelegation, "event" | "indexDigest" | "prompt" | "attachment"> {
+    Pick<NewDelegation, "event" | "originServerTs" | "indexDigest" | "prompt" | "attachment"> {
   /** Undefined of a question that is admitted with it. */
   readonly delegation: string | undefined;
 }

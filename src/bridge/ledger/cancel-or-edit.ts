@@ -16,7 +16,7 @@ import { recordAnswers } from "./agent-questions.ts";
 import { isFirstUse } from "./capacity.ts";
 import { expireUnheld } from "./envelopes.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
-import { type Queryable, statement, toTime } from "./postgres.ts";
+import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { CancelReason } from "./states.ts";
@@ -101,16 +101,16 @@ export async function cancelRedacted(on: Queryable, redacted: Admission["redacte
 
 const EDIT_QUESTIONS = statement("edit_questions")`
   WITH hit AS MATERIALIZED (
-    SELECT d.id, e.prompt, d.lease_holder IS NOT NULL AS is_leased
-    FROM unnest($2::bigint[], $3::bytea[], $4::text[], $5::text[]) AS e (id, prompt, sender, room)
+    SELECT d.id, e.prompt, e.ts, d.lease_holder IS NOT NULL AS is_leased
+    FROM unnest($2::bigint[], $3::bytea[], $4::text[], $5::text[], $6::bigint[]) AS e (id, prompt, sender, room, ts)
     JOIN bridge_delegations d ON d.id = e.id AND d.sender_mxid = e.sender AND d.room_id = e.room
     WHERE d.state IN ('queued', 'dispatching') AND d.a2a_task_id IS NULL AND NOT d.a2a_unsettled
-      AND d.cancel_requested_at IS NULL
+      AND d.cancel_requested_at IS NULL AND (d.edited_ts > e.ts) IS NOT TRUE
     ORDER BY d.id FOR UPDATE OF d
   ), edited AS (
     UPDATE bridge_delegations d SET
-      prompt = h.prompt, state = 'queued', fence = d.fence + 1, lease_holder = NULL, lease_until = NULL,
-      due_at = CASE WHEN h.is_leased AND (d.due_at IS NOT NULL OR $1 >= d.tried_at + $6 * interval '1 millisecond')
+      prompt = h.prompt, edited_ts = h.ts, state = 'queued', fence = d.fence + 1, lease_holder = NULL, lease_until = NULL,
+      due_at = CASE WHEN h.is_leased AND (d.due_at IS NOT NULL OR $1 >= d.tried_at + $7 * interval '1 millisecond')
                     THEN $1::timestamptz ELSE d.due_at END
     FROM hit h WHERE d.id = h.id
     RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at, h.is_leased
@@ -150,12 +150,11 @@ async function editQuestions(
   const last = [...new Map(recorded.map((edit) => [edit.delegation, edit])).values()];
   await EDIT_QUESTIONS.rows(on, [
     toTime(now),
-    last.map(({ delegation }) => delegation),
+    ...columnsOf(last, "delegation"),
     last.map(({ source, ghost, prompt: text, attachment }) =>
       sealPrompt(keys, source, ghost, { text, attachment }),
     ),
-    last.map(({ sender }) => sender),
-    last.map(({ room }) => room),
+    ...columnsOf(last, "sender", "room", "originServerTs"),
     roomGateMs,
   ]);
 }

@@ -239,6 +239,8 @@ CREATE TABLE bridge_delegations (
   -- Sealed: what is to be handed to the agent. The question, until the agent has accepted it; then, while the agent's
   -- task awaits input, the answer of the person who asked.
   prompt bytea,
+  -- When the edit was made whose text that is (its origin_server_ts): an older one that comes late changes nothing.
+  edited_ts bigint,
   -- The event of that answer. The message that hands it over is named after it.
   answer_event_id text,
   -- How many events of questions from the agent were recorded.

@@ -145,6 +145,7 @@ describe("an edit", () => {
           prompt: "another text",
           attachment: undefined,
           indexDigest: undefined,
+          originServerTs: T0,
           ...change,
         },
       };

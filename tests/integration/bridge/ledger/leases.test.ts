@@ -182,7 +182,7 @@ describe("leases", () => {
         room: where,
         sender,
       };
-      const edits = [{ ...change, indexDigest: undefined, prompt: `at ${now}` }];
+      const edits = [{ ...change, originServerTs: now, indexDigest: undefined, prompt: `at ${now}` }];
       const derive = () => ({ delegations: [], answers: [], cancels: [], envelopes: [], notices: [], edits });
       return admit([], {
         receivedAt: now,
