@@ -203,14 +203,10 @@ async function publish(context: Federation, parts: AgentParts, options: RotateOp
   const proved = await proveIdentity(context, committed, {
     ...{ act: "rotate", agent, partner: serverName, procedure: ROTATE, parts: ["homeserver"] },
     ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
-    observe: async (seal) =>
-      proveIdentities({
-        seal,
-        old: old[0],
-        fresh,
-        oldCards,
-        served: url === undefined ? own() : await parts.fetch(url),
-      }),
+    observe: async (seal) => {
+      const served = url === undefined ? own() : await parts.fetch(url);
+      return proveIdentities({ seal, old: old[0], fresh, oldCards, served });
+    },
   });
   if (proved.complete) writeRotation(context.state, { ...rotation, step: "proved" });
   // Which bridges carry our agent is for those to say who pin it.

@@ -227,9 +227,8 @@ function completionOf(context: RunContext, removal: OwnRemoval, signer: Signer, 
   const stages = inOrder(run, byPlace);
   const facts = context.facts(run);
   const other = counterpartyIn(run);
-  const [ourPlace = "", theirPlace = ""] = [run.self, other].map((organisation) =>
-    placeOf({ organisation, stage: "data_duties" }),
-  );
+  const theirPlace = placeOf({ organisation: other, stage: "data_duties" });
+  const ourPlace = placeOf({ organisation: run.self, stage: "data_duties" });
   const theirs = byPlace.get(theirPlace)?.predicate;
   if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
   const { owner, testedAt } = attestedBy(theirs);

@@ -130,12 +130,12 @@ const HINTS = {
 
 /** Runs both in order, the second also when the first fails; then throws the first error. */
 async function eachToItsEnd(halves: readonly (() => Promise<PartOutcome>)[]) {
-  const results: PromiseSettledResult<PartOutcome>[] = [];
-  for (const half of halves) results.push(...(await Promise.allSettled([half()])));
-  return results.map((result) => {
-    if (result.status === "rejected") throw result.reason;
-    return result.value;
-  });
+  const begun: Promise<PartOutcome>[] = [];
+  for (const half of halves) {
+    begun.push(half());
+    await Promise.allSettled(begun);
+  }
+  return Promise.all(begun);
 }
 
 /** Whether the standing file admits a caller whom the desired one does not. One that cannot be read may. */
