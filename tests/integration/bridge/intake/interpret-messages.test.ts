@@ -297,7 +297,7 @@ describe("which events ask a ghost", () => {
     }
   });
 
-  it("a message in a direct room triggers of who invited the ghost triggers before it has read who is there, and nobody else's [INT-6]", async (t) => {
+  it("before a ghost has read who is in a direct room, messages of who invited it trigger, and nobody else's [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     const direct = { room_id: "!dm" };
     const invitation = member(
