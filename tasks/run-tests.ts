@@ -16,7 +16,7 @@ const SHARES = [3, 2, 1];
 /** What each shared process loads before its files. */
 const LOADED_FIRST = "tests/support/git-starter.ts";
 /** What each shared process loads before the test runner's own module. */
-const LOADED_AT_START = "tests/support/no-promise-tracking.ts";
+const LOADED_AT_START = "tasks/no-promise-tracking.ts";
 /** Compiled modules, of which each process that a test file starts loads hundreds. */
 const COMPILE_CACHE = join(ROOT, "node_modules", ".cache", "compiled-modules");
 

@@ -25,7 +25,7 @@ import { completes, type Plan } from "../support/fault-agent-behaviour.ts";
 import { type RoomMessage, startSynapse } from "../support/synapse.ts";
 import { ROOT, start, temporaryFolder } from "../support/temporary.ts";
 
-const PROGRAM = [join(ROOT, "tests/support/killable-bridge.ts"), join(ROOT, "src/cli/main.ts")] as const;
+const PROGRAM = [join(ROOT, "tests/crash/killable-bridge.ts"), join(ROOT, "src/cli/main.ts")] as const;
 /** Longer than any test. */
 const LEASE = "1h";
 /** A homeserver that was refused comes again after a minute or later, and so long a busy machine may take. */

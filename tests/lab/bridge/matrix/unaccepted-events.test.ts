@@ -6,10 +6,10 @@ import { after, describe, it, type TestContext } from "node:test";
 import pg from "pg";
 import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 import { encryptedBridge, eventually, GHOST } from "../../../support/encrypted-bridge.ts";
-import { OUTSIDE, outsideServer, stateId } from "../../../support/outside-server.ts";
 import { startSynapse, type TestUser } from "../../../support/synapse.ts";
 import { ROOT } from "../../../support/temporary.ts";
 import { serverOfFile } from "../../../support/test-server.ts";
+import { OUTSIDE, outsideServer, stateId } from "./outside-server.ts";
 
 const REPAIR = /```sql\n(UPDATE local_current_membership .*?)```/s.exec(
   readFileSync(`${ROOT}/docs/operating/run-a-bridge.md`, "utf8"),

@@ -10,7 +10,7 @@ import { makeParties } from "../../../support/offboarding.ts";
 import { A, B } from "../../../support/offboarding-planes.ts";
 import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";
 
-const SCRIPTED = join(ROOT, "tests/support/offboarding-cli.ts");
+const SCRIPTED = join(ROOT, "tests/lab/federation/offboarding/offboarding-cli.ts");
 
 /** What the owners fill in. */
 const FILLED: Readonly<Record<string, unknown>> = {

@@ -14,6 +14,10 @@ registerHooks({
     const found = INSTEAD.find(([path]) => resolved.url.endsWith(path));
     return found === undefined
       ? resolved
-      : { ...resolved, url: new URL(found[1], import.meta.url).href, shortCircuit: true };
+      : {
+          ...resolved,
+          url: new URL(`../../../support/${found[1]}`, import.meta.url).href,
+          shortCircuit: true,
+        };
   },
 });

@@ -2,12 +2,16 @@
 // room forbid it may send (Matrix server-server API). Its key is put into Synapse's database, since nobody answers for it.
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import pg from "pg";
-import { matrixCanonicalJson } from "../../src/domain/canonical-json.ts";
-import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import { sha256 } from "../../src/domain/digest.ts";
-import type { RoomId, UserId } from "../../src/domain/identifiers.ts";
-import { freshSigningKey, signJson, unpaddedBase64 } from "../../src/federation/homeserver/signed-request.ts";
-import type { TestSynapse, TestUser } from "./synapse.ts";
+import { matrixCanonicalJson } from "../../../../src/domain/canonical-json.ts";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
+import { sha256 } from "../../../../src/domain/digest.ts";
+import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
+import {
+  freshSigningKey,
+  signJson,
+  unpaddedBase64,
+} from "../../../../src/federation/homeserver/signed-request.ts";
+import type { TestSynapse, TestUser } from "../../../support/synapse.ts";
 
 export const OUTSIDE = "evil.example";
 const KEY_HEAD = Buffer.from("302e020100300506032b657004220420", "hex");

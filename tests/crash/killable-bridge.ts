@@ -6,7 +6,7 @@ import { isMainThread } from "node:worker_threads";
 import type { GhostMachine } from "../../src/bridge/crypto/machine.ts";
 import type { StoreWriter } from "../../src/bridge/crypto/store-writer.ts";
 import * as real from "../../src/bridge/ledger/ledger.ts";
-import { ArmedKills, KILLS_FOLDER, killing } from "./failpoints.ts";
+import { ArmedKills, KILLS_FOLDER, killing } from "../support/failpoints.ts";
 
 const LEDGER = new URL("../../src/bridge/ledger/ledger.ts", import.meta.url).href;
 
