@@ -57,17 +57,26 @@ export function operatorGit(folder: string, ...args: readonly string[]): string 
   }).trim();
 }
 
+/** Runs several git commands with one start of a program: that copies this process's page tables. */
+function inShell(folder: string, commands: string): void {
+  const date = `@${AT / 1_000} +0000`;
+  execFileSync("sh", ["-e", "-c", commands], {
+    cwd: folder,
+    env: { ...process.env, ...IDENTITY, GIT_AUTHOR_DATE: date, GIT_COMMITTER_DATE: date },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+}
+
 /** A clone to edit in: `main` is checked out and holds the given files in one commit. */
 export function workTree(folder: string, files: Readonly<Record<string, string>>): void {
   mkdirSync(folder, { recursive: true });
-  operatorGit(folder, "init", "--quiet", "--initial-branch=main");
   for (const [path, text] of Object.entries(files)) writeFile(join(folder, path), text);
-  operatorGit(folder, "add", "--all");
-  const date = `@${AT / 1_000} +0000`;
-  execFileSync("git", ["-c", "safe.directory=*", "commit", "--quiet", "--allow-empty", "--message=Begin"], {
-    cwd: folder,
-    env: { ...process.env, ...IDENTITY, GIT_AUTHOR_DATE: date, GIT_COMMITTER_DATE: date },
-  });
+  inShell(
+    folder,
+    `git init --quiet --template= --initial-branch=main
+     git -c 'safe.directory=*' add --all
+     git -c 'safe.directory=*' commit --quiet --allow-empty --message=Begin`,
+  );
 }
 
 /** Folders that are made once in a process, and copied from then on. */
@@ -97,11 +106,16 @@ export async function copyOfTemplate(
 /** Makes a bare repository whose branch `main` holds the given files in one commit. */
 export function makeBareRepository(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
   return copyOfTemplate(JSON.stringify(files), folder, (template) => {
-    const seed = join(template, "seed");
-    workTree(seed, files);
-    operatorGit(template, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".");
-    operatorGit(seed, "push", "--quiet", "..", "main");
-    rmSync(seed, { recursive: true });
+    mkdirSync(join(template, "seed"));
+    for (const [path, text] of Object.entries(files)) writeFile(join(template, "seed", path), text);
+    inShell(
+      template,
+      `git init --quiet --bare --template= --initial-branch=main .
+       seeded() { git -c "safe.directory=*" --git-dir=. --work-tree=seed "$@"; }
+       seeded add --all
+       seeded commit --quiet --allow-empty --message=Begin
+       rm -r seed index logs COMMIT_EDITMSG`,
+    );
   });
 }
 

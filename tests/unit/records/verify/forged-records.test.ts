@@ -36,6 +36,9 @@ function assertRefused(bytes: Uint8Array, what: string): void {
   refused += 1;
 }
 
+/** Of all pairs those of neighbours, in either order, and of parts far from each other. */
+const isCompared = (one: number, other: number) => [1, -1, 7, -7, 13].includes(one - other);
+
 const asFile = (file: unknown) => Buffer.from(fileText(file), "utf8");
 
 describe("verifying forged records", () => {
@@ -47,7 +50,7 @@ describe("verifying forged records", () => {
 
   it("a record does not verify when a byte is changed, added or removed [OFF-3]", () => {
     const at = fc.nat(here.bytes.length - 1);
-    const parameters = { numRuns: 150, endOnFailure: true };
+    const parameters = { numRuns: 130, endOnFailure: true };
     fc.assert(
       fc.property(at, fc.integer({ min: 1, max: 255 }), (place, flip) => {
         const forged = Buffer.from(here.bytes);
@@ -86,7 +89,7 @@ describe("verifying forged records", () => {
       change(file.stages.toSpliced(index, 1), "without");
       change(file.stages.toSpliced(index, 0, envelope), "twice");
       for (const [other, source] of file.stages.entries()) {
-        if (other === index) continue;
+        if (!isCompared(index, other)) continue;
         change(file.stages.with(index, source), `${other} in the place of`);
         if (other > index)
           change(file.stages.with(index, source).with(other, envelope), `${other} exchanged with`);
@@ -139,7 +142,7 @@ describe("verifying forged records", () => {
       for (const signatures of lists)
         assertRefused(put(index, { ...envelope, signatures }), `signatures of ${index}`);
       for (const [other, source] of envelopes.entries()) {
-        if (other === index) continue;
+        if (!isCompared(index, other)) continue;
         // The same pair as that payload under these signatures.
         assertRefused(
           put(index, { ...envelope, signatures: source.signatures }),
@@ -154,8 +157,8 @@ describe("verifying forged records", () => {
     for (const [index, item] of file.evidence.entries()) {
       const change = (evidence: unknown, what: string) =>
         assertRefused(asFile({ ...file, evidence }), `${what} ${index}`);
-      change(file.evidence.toSpliced(index, 1), "without");
-      // Some items are enough for what is checked of each alike: the first, one in between, and the last.
+      // Some items are enough for what is checked of each alike, and fewer where each is changed in many ways.
+      if (index % 2 === 0) change(file.evidence.toSpliced(index, 1), "without");
       if (index % 34 !== 0) continue;
       change(file.evidence.toSpliced(index, 0, item), "twice");
       change(
