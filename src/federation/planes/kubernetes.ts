@@ -38,11 +38,7 @@ export function resourceName(prefix: string, agent: string): string {
   return `${prefix}-${cleaned}-${sha256(agent).toString("hex").slice(0, 8)}`;
 }
 
-export function httpRoute(
-  { gateway, hostnames }: KubernetesTarget,
-  name: string,
-  rules: readonly Plain[],
-): Resource {
+export function httpRoute({ gateway, hostnames }: KubernetesTarget, name: string, rules: readonly Plain[]) {
   return {
     apiVersion: "gateway.networking.k8s.io/v1",
     kind: "HTTPRoute",

@@ -123,13 +123,7 @@ export const DriftRecord = z.strictObject({
 });
 export type DriftRecord = z.output<typeof DriftRecord>;
 
-export function keepDrift(
-  state: StateFolder,
-  plane: PlaneName,
-  drift: Drift,
-  revision: string,
-  at: string,
-): DriftRecord {
+export function keepDrift(state: StateFolder, plane: PlaneName, drift: Drift, revision: string, at: string) {
   const { subject, kind, found } = drift;
   const kept = drift.file === undefined ? null : keepText(state, drift.file);
   const schema = "svc.federation.drift.v1";

@@ -159,18 +159,15 @@ function denialsIn({ acl }: RoomState): (server: string) => boolean {
 }
 
 /** The local user with the most power, the operator before others with the same; or why there is none. */
-function chooseActor(
-  room: RoomState,
-  { intent, operatorId: operator, tokens: { unusable } }: RoomsSession,
-): { readonly actor: UserId | undefined; readonly reason?: RoomReason } {
+function chooseActor(room: RoomState, { intent, operatorId: operator, tokens: { unusable } }: RoomsSession) {
   const local = joinedByServer(room).get(intent.own) ?? [];
-  if (local.length === 0) return { actor: undefined, reason: "left" };
+  if (local.length === 0) return { actor: undefined, reason: "left" } as const;
   const usable = byLevel(
     room,
     local.filter((user) => !unusable.has(user)),
   );
   const [best] = usable;
-  if (best === undefined) return { actor: undefined, reason: "no_actor" };
+  if (best === undefined) return { actor: undefined, reason: "no_actor" } as const;
   const isAsGood = levelOf(room.power, operator) >= levelOf(room.power, best);
   return { actor: usable.includes(operator) && isAsGood ? operator : best };
 }
