@@ -10,7 +10,7 @@ import { DrawbridgeError } from "../domain/errors.ts";
 import { type JsonObject, jsonText } from "../domain/json.ts";
 import { PUBLIC, readIfPresent } from "../runtime/write-file.ts";
 import { STAT_PREFIX } from "./render/listener.ts";
-import { LIVE_FILES, type LiveFile, type RenderedGateway } from "./render/render.ts";
+import { CERTIFICATE_FILE, LIVE_FILES, type LiveFile, type RenderedGateway } from "./render/render.ts";
 import { discoveryResponse, versionOf } from "./render/resource.ts";
 import { ROUTE_CONFIG_NAME } from "./render/routes.ts";
 
@@ -52,17 +52,17 @@ export async function applyLive(
   admin: EnvoyAdmin,
   signal: AbortSignal,
 ): Promise<void> {
-  const placeLive = (file: LiveFile) =>
-    placeFile(directory, LIVE_FILES[file], next.files[LIVE_FILES[file]] ?? "");
+  const placeNext = (path: keyof typeof next.files) => placeFile(directory, path, next.files[path]);
 
   const before = await admin.stats();
   const between = bothClusters(current.clusters, next.clusters);
   placeFile(directory, LIVE_FILES.cds, jsonText(discoveryResponse(between)));
   await admin.waitForVersions({ cds: versionOf(between) }, before, signal);
-  placeLive("lds");
-  placeLive("rds");
+  placeNext(CERTIFICATE_FILE);
+  placeNext(LIVE_FILES.lds);
+  placeNext(LIVE_FILES.rds);
   await admin.waitForVersions({ lds: next.versions.lds, rds: next.versions.rds }, before, signal);
-  placeLive("cds");
+  placeNext(LIVE_FILES.cds);
   await admin.waitForVersions(next.versions, before, signal);
 }
 

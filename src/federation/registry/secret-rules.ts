@@ -88,10 +88,8 @@ export function secretsInValues(root: unknown, lines: LineCounter, file: string)
   return problems;
 }
 
-function isSecretScalar(value: unknown): boolean {
-  if (!isScalar(value)) return false;
-  return typeof value.value === "number" || (typeof value.value === "string" && value.value !== "");
-}
+const isSecretScalar = (node: unknown): boolean =>
+  isScalar(node) && ["number", "string"].includes(typeof node.value) && node.value !== "";
 
 function mayNotLookRandom(value: string, keys: readonly string[]): boolean {
   const name = keys.at(-1) ?? "";

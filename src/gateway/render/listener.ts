@@ -42,7 +42,7 @@ function accessLog(path: string): JsonObject {
   });
 }
 
-function downstreamTls(tls: NonNullable<GatewayConfig["listen"]["tls"]>): JsonObject {
+function downstreamTls(certificate: JsonObject): JsonObject {
   return extension(
     "envoy.transport_sockets.tls",
     "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
@@ -50,16 +50,19 @@ function downstreamTls(tls: NonNullable<GatewayConfig["listen"]["tls"]>): JsonOb
       common_tls_context: {
         tls_params: { tls_minimum_protocol_version: "TLSv1_2" },
         alpn_protocols: ["h2", "http/1.1"],
-        tls_certificates: [
-          { certificate_chain: { filename: tls.certificateFile }, private_key: { filename: tls.keyFile } },
-        ],
+        ...certificate,
       },
     },
   );
 }
 
-/** @param routes where its routes come from: `rds` when live, `route_config` in the twin for validation */
-export function renderListener(config: GatewayConfig, quotas: Quotas, routes: JsonObject): JsonObject {
+/** @param routes where they come from: `rds` when live, `route_config` in the twin @param certificate the same, for TLS */
+export function renderListener(
+  config: GatewayConfig,
+  quotas: Quotas,
+  routes: JsonObject,
+  certificate: JsonObject,
+): JsonObject {
   const { host, port, tls } = config.listen;
   return {
     ...typed("envoy.config.listener.v3.Listener"),
@@ -70,7 +73,7 @@ export function renderListener(config: GatewayConfig, quotas: Quotas, routes: Js
     per_connection_buffer_limit_bytes: 1_048_576,
     filter_chains: [
       {
-        ...(tls && { transport_socket: downstreamTls(tls) }),
+        ...(tls && { transport_socket: downstreamTls(certificate) }),
         filters: [
           extension(
             "envoy.filters.network.http_connection_manager",

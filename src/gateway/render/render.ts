@@ -8,7 +8,7 @@ import type { GatewayConfig } from "../config.ts";
 import type { AccessRules } from "../merge-access-files.ts";
 import { renderClusters } from "./clusters.ts";
 import { renderListener } from "./listener.ts";
-import { discoveryResponse, extension, socketAddress, versionOf } from "./resource.ts";
+import { discoveryResponse, extension, socketAddress, typed, versionOf } from "./resource.ts";
 import { ROUTE_CONFIG_NAME, renderRoutes } from "./routes.ts";
 
 /** The files Envoy watches, by the discovery service that reads them. */
@@ -24,11 +24,15 @@ export const TWIN_FILE = "validate.json";
 /** Connections beyond it are closed at once; a stream holds one. */
 const MAX_CONNECTIONS = 4_096;
 
-function watched(directory: string, file: LiveFile): JsonObject {
+/** Names the files of the certificate, so that Envoy follows them: in a listener it would read them once. */
+export const CERTIFICATE_FILE = "live/sds.json";
+const CERTIFICATE = "certificate";
+
+function watched(directory: string, file: string): JsonObject {
   return {
     resource_api_version: "V3",
     path_config_source: {
-      path: join(directory, LIVE_FILES[file]),
+      path: join(directory, file),
       watched_directory: { path: join(directory, "live") },
     },
   };
@@ -59,22 +63,36 @@ function bootstrap(config: GatewayConfig, rest: JsonObject): string {
 export function render(config: GatewayConfig, intent: AccessRules, directory: string) {
   const clusters = renderClusters(config, intent);
   const routes = renderRoutes(intent);
-  const listener = renderListener(config, intent.quotas, {
-    rds: { route_config_name: ROUTE_CONFIG_NAME, config_source: watched(directory, "rds") },
+  const { tls } = config.listen;
+  const pairs = (tls === undefined ? [] : [tls]).map(({ certificateFile, keyFile }) => {
+    return { certificate_chain: { filename: certificateFile }, private_key: { filename: keyFile } };
   });
+  const secrets = pairs.map((pair) =>
+    typed("envoy.extensions.transport_sockets.tls.v3.Secret", { name: CERTIFICATE, tls_certificate: pair }),
+  );
+  const secret = { name: CERTIFICATE, sds_config: watched(directory, CERTIFICATE_FILE) };
+  const listener = renderListener(
+    config,
+    intent.quotas,
+    { rds: { route_config_name: ROUTE_CONFIG_NAME, config_source: watched(directory, LIVE_FILES.rds) } },
+    { tls_certificate_sds_secret_configs: [secret] },
+  );
+  const inline = { tls_certificates: pairs };
+  const twin = renderListener(config, intent.quotas, { route_config: untyped(routes) }, inline);
   const live = { cds: clusters, lds: [listener], rds: [routes] };
   return {
     /** Content by path below `directory`. */
     files: {
       [BOOTSTRAP_FILE]: bootstrap(config, {
-        dynamic_resources: { lds_config: watched(directory, "lds"), cds_config: watched(directory, "cds") },
-      }),
-      [TWIN_FILE]: bootstrap(config, {
-        static_resources: {
-          listeners: [untyped(renderListener(config, intent.quotas, { route_config: untyped(routes) }))],
-          clusters: clusters.map(untyped),
+        dynamic_resources: {
+          lds_config: watched(directory, LIVE_FILES.lds),
+          cds_config: watched(directory, LIVE_FILES.cds),
         },
       }),
+      [TWIN_FILE]: bootstrap(config, {
+        static_resources: { listeners: [untyped(twin)], clusters: clusters.map(untyped) },
+      }),
+      [CERTIFICATE_FILE]: jsonText(discoveryResponse(secrets)),
       [LIVE_FILES.cds]: jsonText(discoveryResponse(live.cds)),
       [LIVE_FILES.lds]: jsonText(discoveryResponse(live.lds)),
       [LIVE_FILES.rds]: jsonText(discoveryResponse(live.rds)),

@@ -1,13 +1,16 @@
 // The gateway as a process: how it starts, how it ends, and that Envoy ends with it.
 import assert from "node:assert/strict";
+import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
+import { connect } from "node:tls";
 import { Agent, request } from "undici";
 import { openAuthority } from "../../../lab/configuration/certificates.ts";
 import { freePort } from "../../../lab/ports.ts";
 import { systemClock, systemRandom } from "../../../src/domain/clock.ts";
+import { writeWhole } from "../../../src/runtime/write-file.ts";
 import {
   AUDIENCE,
   agentDouble,
@@ -147,15 +150,19 @@ describe("the gateway's process", () => {
     assert.equal((await fetch(`${gateway.url}${invokePath}/message:send`, { method: "POST" })).status, 401);
   });
 
-  it("the listener can speak TLS, and the key set can be fetched over it", async (t) => {
+  it("the listener can speak TLS, by a certificate that is renewed while it runs, and the key set can be fetched over it", async (t) => {
     const folder = temporaryFolder(t);
     const authority = await openAuthority(
       { certificate: join(folder, "ca.pem"), privateKey: join(folder, "ca.key") },
       { clock: systemClock, random: systemRandom },
     );
-    const { certificate, privateKey } = await authority.issue("gateway.test");
-    writeFile(join(folder, "gateway.crt"), certificate);
-    writeFile(join(folder, "gateway.key"), privateKey, 0o600);
+    const renew = async () => {
+      const { certificate, privateKey } = await authority.issue("gateway.test");
+      writeWhole(join(folder, "gateway.key"), privateKey, 0o600);
+      writeWhole(join(folder, "gateway.crt"), certificate, 0o644);
+      return new X509Certificate(certificate).serialNumber;
+    };
+    const first = await renew();
     const port = await freePort();
     const gateway = await testGateway(folder, {
       listen: { port, tls: { certificateFile: "gateway.crt", keyFile: "gateway.key" } },
@@ -171,6 +178,18 @@ describe("the gateway's process", () => {
     t.after(() => dispatcher.close());
     const response = await request(`https://127.0.0.1:${port}/nothing`, { dispatcher });
     assert.equal(response.statusCode, 404);
+    const served = async () => {
+      const socket = connect({ port, ca: authority.certificate, servername: "gateway.test" });
+      await once(socket, "secureConnect");
+      const { serialNumber } = socket.getPeerCertificate();
+      socket.destroy();
+      return serialNumber;
+    };
+    assert.equal(await served(), first);
+    const renewed = await renew();
+    await eventually("the renewed certificate", async () =>
+      (await served()) === renewed ? true : undefined,
+    );
   });
 
   it("an invalid configuration ends the command with code 2, line and hint", async (t) => {
