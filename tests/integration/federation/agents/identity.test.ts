@@ -9,7 +9,7 @@ import { commitIdentity } from "../../../../src/federation/agents/commit-and-pro
 import type { Guard } from "../../../../src/federation/agents/identity-rules.ts";
 import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
 import { memoryFile, pinAgent } from "../../../../src/federation/agents/pin.ts";
-import { rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
+import { type Rotation, rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
 import { type ChangeBase, proposeEdit } from "../../../../src/federation/change/commit-change.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../../../src/federation/registry/retired-identities.ts";
@@ -218,11 +218,11 @@ describe("changing an agent's identity", () => {
     assert.match(readFileSync(keyFile, "utf8"), new RegExp(stranger.identity.jwk.x));
   });
 
-  it("a rotation that was cut off as its new key was staged continues with that key [PRT-1]", async (t) => {
+  it("a rotation that was cut off as its new key was staged continues with that key, and signs by no other [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile, card, own } = await identities(t);
-    const begun = async (key: Key) =>
+    const begun = async (key: Key, step: Rotation["step"] = "begun") =>
       writeRotation(federation.state, {
-        ...{ version: 1, agent: "docs-qa", step: "begun" },
+        ...{ version: 1, agent: "docs-qa", step },
         fresh: { keyId: rotation.keyId, jwk: { kty: "EC", crv: "P-256", ...key.identity.jwk } },
         old: [{ keyId: own.identity.keyId, jwk: { kty: "EC", crv: "P-256", ...own.identity.jwk } }],
         ...{
@@ -232,6 +232,12 @@ describe("changing an agent's identity", () => {
         },
       });
     const cut = await cardKey(rotation.keyId);
+    const [present, unsigned] = [readFileSync(keyFile, "utf8"), card()];
+    await begun(cut, "cleared");
+    writeFile(keyFile, (await cardKey("stranger")).text, 0o600);
+    await assert.rejects(rotateAgent(federation, parts, rotation), { code: "secret_unavailable" });
+    assert.deepEqual(card(), unsigned);
+    writeFile(keyFile, present, 0o600);
     await begun(cut);
     writeFile(`${keyFile}.next`, (await cardKey("stranger")).text, 0o600);
     await refusedBy("staged_key", () => rotateAgent(federation, parts, rotation));
@@ -266,7 +272,11 @@ describe("changing an agent's identity", () => {
   });
 
   it("guard in_version_control refuses a private key below a work tree [PRT-1]", async (t) => {
-    const { federation, parts, rotation, keyFile } = await identities(t);
+    const { federation, parts, rotation, keyFile, directory } = await identities(t);
+    const newKeyFile = join(directory, "tree", "new.jwk");
+    mkdirSync(join(directory, "tree", ".git"), { recursive: true });
+    writeFile(newKeyFile, (await cardKey(rotation.keyId)).text, 0o600);
+    await refusedBy("in_version_control", () => rotateAgent(federation, parts, { ...rotation, newKeyFile }));
     mkdirSync(join(dirname(keyFile), ".git"));
     await refusedBy("in_version_control", () => rotateAgent(federation, parts, rotation));
   });
@@ -289,6 +299,10 @@ describe("changing an agent's identity", () => {
     const renamed = { keyId: "another-name", jwk: weather.identity.jwk };
     await refusedBy("retired_key", () =>
       pinAgent(federation, parts, { ...pin, identity: renamed, replaces: "lighthouse-card-2" }),
+    );
+    const reused = { keyId: replaces, jwk: (await cardKey("third")).identity.jwk };
+    await refusedBy("retired_key", () =>
+      pinAgent(federation, parts, { ...pin, identity: reused, replaces: "lighthouse-card-2" }),
     );
     assert.ok(existsSync(keyFile));
     assert.ok(await repository.head());
