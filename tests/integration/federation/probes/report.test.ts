@@ -64,6 +64,21 @@ describe("judge and its report", () => {
     const found = judge([givenUp], desired, entry, ["rooms"]);
     assert.equal(found.holds, true);
     assert.equal(found.items[0]?.outcome, "nobody_there");
+    const blocked = item({
+      ...{ plane: "rooms", probe: "make_join", verdict: "closed" },
+      ...{ layer: "homeserver", reason: "room_blocked" },
+    });
+    assert.equal(judge([blocked], desired, entry, ["rooms"]).holds, false, "here it was blocked by us");
+  });
+
+  it("judge wants an agent refused that the partner may not invoke, also while the plane is open [OFF-4]", () => {
+    const { desired } = sample();
+    const entry = desired.registry.partners.find(({ partner }) => partner.gateway !== undefined);
+    assert.ok(entry !== undefined);
+    const invoke = { plane: "gateway", probe: "invoke", layer: "gateway" } as const;
+    const [refused, letIn] = [item({ ...invoke, verdict: "closed" }), item({ ...invoke, verdict: "open" })];
+    assert.equal(judge([refused], desired, entry, []).holds, true);
+    assert.equal(judge([letIn], desired, entry, []).holds, false);
   });
 
   it("a closed plane of which another part is not managed is not called closed as a whole [ADO-1]", () => {

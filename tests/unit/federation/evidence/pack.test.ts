@@ -115,14 +115,16 @@ describe("evidence packs and record streams", () => {
     const folder = temporaryFolder(t);
     for (const stream of STREAM_NAMES) {
       const line = LINES[stream];
-      const [time, who] = {
-        border_violations: ["at", { server: "c.test" }],
-        gateway_decisions: ["start_time", { azp: "org-c" }],
-        bridge_audit: ["time", { sender: "@eve:c.test" }],
-      }[stream] as [string, object];
+      const { serverName, azp } = PARTNER;
+      const [time, who, like] = {
+        border_violations: ["at", { server: "c.test" }, { server: `not-${serverName}` }],
+        gateway_decisions: ["start_time", { azp: "org-c" }, { azp: `not-${azp}` }],
+        bridge_audit: ["time", { sender: "@eve:c.test" }, { sender: `@eve:not-${serverName}` }],
+      }[stream] as [string, object, object];
       const file = join(folder, `${stream}.jsonl`);
       const others = [
         { ...line, ...who },
+        { ...line, ...like },
         { ...line, [time]: "2025-12-31T23:59:59.999Z" },
         { ...line, [time]: "2026-01-02T00:00:00.001Z" },
       ];
@@ -133,7 +135,7 @@ describe("evidence packs and record streams", () => {
         { ...summary, bytes: 0 },
         {
           ...{ stream, state: "read", bytes: 0, digest: sha256Tagged(text) },
-          ...{ lines: 4, matching: 1, included: 1, refused_lines: 0 },
+          ...{ lines: 5, matching: 1, included: 1, refused_lines: 0 },
         },
       );
       assert.equal(items[0]?.line_digest, sha256Tagged(JSON.stringify(line)));
@@ -158,6 +160,7 @@ describe("evidence packs and record streams", () => {
     for (const stream of STREAM_NAMES) {
       const line: Record<string, unknown> = { ...LINES[stream] };
       const spoiled: unknown[] = [{ ...line, body: canary }, canary, "{", "[]", "null", "x".repeat(70_000)];
+      spoiled.push(`${JSON.stringify(line)}${" ".repeat(70_000)}`);
       for (const field of Object.keys(line)) spoiled.push({ ...line, [field]: canary });
       for (const field of Object.keys(line)) {
         const { [field]: _gone, ...rest } = line;
