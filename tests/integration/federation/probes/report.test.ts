@@ -10,6 +10,7 @@ import { renderAll } from "../../../../src/federation/planes/render.ts";
 import { judge, probeRows, probeSummary } from "../../../../src/federation/probes/report.ts";
 import { desiredState } from "../../../../src/federation/reconcile/desired-state.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { type PartnerEntry, planeState } from "../../../../src/federation/registry/partner.ts";
 import { parseRevision } from "../../../../src/federation/repository/repository.ts";
 import {
   type EvidenceItem,
@@ -73,7 +74,9 @@ describe("judge and its report", () => {
 
   it("judge wants an agent refused that the partner may not invoke, also while the plane is open [OFF-4]", () => {
     const { desired } = sample();
-    const entry = desired.registry.partners.find(({ partner }) => partner.gateway !== undefined);
+    const isOpen = ({ partner }: PartnerEntry) =>
+      partner.gateway !== undefined && planeState(partner, "gateway") === "open";
+    const entry = desired.registry.partners.find(isOpen);
     assert.ok(entry !== undefined);
     const invoke = { plane: "gateway", probe: "invoke", layer: "gateway" } as const;
     const [refused, letIn] = [item({ ...invoke, verdict: "closed" }), item({ ...invoke, verdict: "open" })];

@@ -17,6 +17,7 @@ const random = Buffer.alloc(32, "b7Q!x").toString("base64url");
 const SECRETS: readonly (readonly [rule: string, text: string])[] = [
   ["secret.private_jwk_member", `jwk: {kty: EC, crv: P-256, d: ${privateJwk.d}}`],
   ["secret.private_jwk_member", `# {"kty":"oct","k":"${random}"}`],
+  ["secret.private_jwk_member", "jwk: {kty: oct, k: c2hvcnQ}"],
   ["secret.pem_block", `# ${pem.split("\n")[0]}`],
   ["secret.pem_block", `note: "-----BEGIN OPENSSH PRIVATE KEY-----"`],
   ["secret.jwt", `# ${jwt}`],
@@ -32,6 +33,7 @@ const SECRETS: readonly (readonly [rule: string, text: string])[] = [
   ["secret.url_credentials", "# https://matrix.example.org/sync?access_token=abc"],
   ["secret.named_value", "clientSecret: hunter2"],
   ["secret.named_value", "password: correct horse battery staple"],
+  ["secret.named_value", "password: 12345678"],
   ["secret.named_value", "# the old password: hunter2!"],
   ["secret.high_entropy", `note: ${random}`],
   ["secret.high_entropy", `# ${random}`],
