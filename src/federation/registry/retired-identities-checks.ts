@@ -104,13 +104,11 @@ function partnerProblems({ file, partner: { azp, keyIds, planes, retired } }: Pa
   ];
 }
 
-/** Partners that were removed, and have a new client and an open plane: each needs the record of a re-admission. */
+/** Partners that were removed and have an open plane, so a new client: each needs the record of a re-admission. */
 export function readmitted({ partners }: Registry): readonly PartnerEntry[] {
   return partners.filter(
-    ({ partner: { planes, retired, azp } }) =>
-      retired.clients.length > 0 &&
-      !retired.clients.includes(azp) &&
-      PLANE_NAMES.some((plane) => planes[plane] === "open"),
+    ({ partner: { planes, retired } }) =>
+      retired.clients.length > 0 && PLANE_NAMES.some((plane) => planes[plane] === "open"),
   );
 }
 
