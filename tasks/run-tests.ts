@@ -8,11 +8,6 @@ import { DrawbridgeError } from "../src/domain/errors.ts";
 import { inMemory } from "./memory-folder.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 
-/**
- * How the files that may share a process are divided: for each process that runs at a time, one with three parts of them,
- * then one with two, then one with one. Small ones at the end, so that all processes end at about the same time.
- */
-const SHARES = [3, 2, 1];
 /** What each shared process loads before its files. */
 const LOADED_FIRST = "tests/support/git-starter.ts";
 /** What each shared process loads before the test runner's own module. */
@@ -112,31 +107,30 @@ function fileUrl(path: string): string {
 }
 
 interface Group {
-  readonly share: number;
   readonly files: string[];
   /** In bytes. */
   size: number;
 }
 
-/** Files of a few processes that import the given ones; undefined where there are no more files than processes. */
+/**
+ * Files that import the given ones, one for each process that runs at a time: a further one would load the same modules for
+ * two seconds more. Undefined where there are no more files than processes.
+ */
 function groupFiles(
   files: readonly string[],
   waiting: readonly string[],
   concurrency: number,
 ): readonly string[] | undefined {
-  const groups = SHARES.flatMap((share) =>
-    Array.from({ length: concurrency }, (): Group => ({ share, files: [], size: 0 })),
-  );
-  if (files.length <= groups.length) return undefined;
+  if (files.length <= concurrency) return undefined;
+  const groups = Array.from({ length: concurrency }, (): Group => ({ files: [], size: 0 }));
   const isWaiting = (file: string) => waiting.includes(file);
   // The size of a file is a fair guess of its time.
   const sizes = files
     .filter((file) => !isWaiting(file))
     .map((file) => ({ file, size: statSync(resolve(ROOT, file)).size }))
     .sort((left, right) => right.size - left.size);
-  const fill = ({ share, size }: Group, more: number) => (size + more) / share;
   for (const { file, size } of sizes) {
-    const group = groups.reduce((best, one) => (fill(one, size) < fill(best, size) ? one : best));
+    const group = groups.reduce((best, one) => (one.size < best.size ? one : best));
     group.files.push(file);
     group.size += size;
   }

@@ -12,7 +12,7 @@ import { optionValue, runTests, SEED, selectFiles, without } from "./run-tests.t
 
 const FOLDERS = ["tests/unit", "tests/integration"];
 /** Of a process with the tests of many files, on a machine that is busy with something else. */
-const FILE_TIMEOUT_MS = 15 * 60_000;
+const FILE_TIMEOUT_MS = 30 * 60_000;
 /** With `--runs`, the random histories of the ledger take as long as is asked for. */
 const LONG_FILE_TIMEOUT_MS = 4 * 60 * 60_000;
 const RUNS = "--runs";
