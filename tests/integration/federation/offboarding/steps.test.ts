@@ -232,6 +232,7 @@ describe("removal workflow", () => {
     const { a, run, closeStages } = await openParties(t);
     const other = await openParties(t);
     await next(other.a.context);
+    await next(other.a.context, { skipCountersignature: "partner_is_silent" });
     await sign(other.a.context);
     const folderOf = (side: typeof a, id: string) =>
       join(side.federation.state.path, "offboarding", id, "statements");
@@ -241,8 +242,9 @@ describe("removal workflow", () => {
     await closeStages(1);
     await next(a.context);
     const before = viewAt(a).statements.envelopes.length;
-    for (const from of [folder, folderOf(other.a, other.run)]) {
-      const text = unsigned(join(from, "own-a2a_stop.json"));
+    const others = folderOf(other.a, other.run);
+    for (const from of [join(folder, "own-a2a_stop.json"), join(others, "own-a2a_discovery.json")]) {
+      const text = unsigned(from);
       writeFileSync(join(folder, "own-a2a_discovery.json"), text);
       await assert.rejects(sign(a.context), { code: "state_unreadable" });
     }
