@@ -1,7 +1,7 @@
 // A work tree of the organisation's repository: read, rendered, and checked without a server. Invariants: a check that could
 // not be made is not passed; rendered files are judged by what they say, not only by their equality with a fresh render; no
 // symbolic link is followed, so nothing outside the tree is read or written; only what the caller renders is written or removed.
-import { lstatSync, readdirSync, rmSync } from "node:fs";
+import { lstatSync, readdirSync, rmSync, statSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import type * as z from "zod";
@@ -228,8 +228,9 @@ export function writeRendered(
 
 function readFolder(directory: string, folder: string): Map<string, string> {
   const root = join(directory, folder);
-  const stat = lstatSync(root, { throwIfNoEntry: false });
-  if (stat === undefined) return new Map();
+  const isFolder = statSync(directory, { throwIfNoEntry: false })?.isDirectory();
+  const stat = isFolder && lstatSync(root, { throwIfNoEntry: false });
+  if (!stat) return new Map();
   if (!stat.isDirectory()) throw unreadable(folder, "is no folder");
   const files = new Map<string, string>();
   for (const entry of readdirSync(root, { recursive: true, withFileTypes: true })) {

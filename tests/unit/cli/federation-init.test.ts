@@ -51,6 +51,8 @@ describe("drawbridge federation init", () => {
     assert.ok(statSync(join(folder, "registry/partners")).isDirectory(), "where partners are written");
     const checked = await runCliHere(["federation", "check", folder]);
     assert.equal(checked.code, ExitCode.ok, checked.stdout + checked.stderr);
+    const ofFile = await runCliHere(["federation", "check", join(folder, "registry/organisation.yaml")]);
+    assert.match(ofFile.stderr, /^error: .+ has no registry\nhint: /);
     const status = await runCli(["federation", "status", "--config", config.file, "--json"]);
     assert.equal(JSON.parse(status.stdout).refused, null, status.stderr);
   });
