@@ -1,4 +1,4 @@
-"""What the homeserver really enforces of a room's ACL, and how it is made to look again.
+"""What the homeserver enforces of a room's ACL, how it is made to look again, and who is in which room.
 
 This uses what Synapse does not promise to keep: the storage controllers and the store. Invariant: whatever of
 it is missing is found at start, and the homeserver does not start; so nothing here is ever guessed.

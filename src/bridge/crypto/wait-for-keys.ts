@@ -28,7 +28,7 @@ import { type Claim, createOpening, type Opening, type OpeningDependencies } fro
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
-/** Its question may be read at this moment. */
+/** An event that waits for its question is tried again after a few seconds at most, because the question may be read at any moment. */
 const BEHIND_ATTEMPTS_MAX = 2;
 /** How long a device may still turn out to be trusted, while its keys are queried. */
 const TRUST_GRACE_MS = 15_000;

@@ -34,7 +34,7 @@ export function cancelByCommand(
   return resultOf([awaiting, open, asked].find(({ length }) => length > 0) ?? inThread, by);
 }
 
-/** The jobs of the question that the command takes back, where that came with it and is not known. */
+/** The delegations of the question that the command cancels, where the question came in the same transaction and is not recorded yet. */
 export function withdrawnBy(
   message: MessageEvent,
   added: readonly NewDelegation[],

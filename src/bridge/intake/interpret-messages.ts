@@ -225,7 +225,7 @@ export function interpretMessages(
   }
   const unread = waiting.filter(({ replaces, isOpened }) => replaces === undefined && isOpened !== true);
   const questions = [...known.waiting, ...unread];
-  /** What asks nothing before a question of the same person has been read. */
+  /** Events that ask nothing until a question of the same person has been read. */
   const behind = new Set<EventId>();
   const isBehind = (message: MessageEvent) =>
     message.indexDigest !== undefined &&

@@ -171,7 +171,7 @@ export interface KnownFacts {
   readonly speakers: ReadonlyMap<RoomId, GhostMxid>;
   /** Servers of partners that have a ghost of their own in a room. Known only where `About.partnerGhosts` asks for it. */
   readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
-  /** The ghost of each direct room, and the only person there: as long as nobody is known to be, who invited the ghost. */
+  /** The ghost of each direct room, and the only person there; until the members are known, the person who invited the ghost. */
   readonly directWith: ReadonlyMap<RoomId, { readonly ghost: GhostMxid; readonly person: UserId }>;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
