@@ -12,7 +12,7 @@ import type {
 } from "../src/records/conditions/condition.ts";
 import { conditionsOf } from "../src/records/conditions/condition-table.ts";
 import { conditionsOfStage, ITEM_AGE_MAX_MS } from "../src/records/conditions/evaluate.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES } from "../src/records/format/stages.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES } from "../src/records/format/removal-stages.ts";
 import { ROOT } from "./run-program.ts";
 
 const PAGE = join(ROOT, "docs", "reference", "conditions.md");

@@ -1,8 +1,11 @@
 // fed:down: ends the lab's own programs, and keeps its data unless --purge is given.
-import { readLab } from "../lab.ts";
+import { rmSync } from "node:fs";
+import { type Lab, readLab } from "../lab.ts";
 import { labDirectory, labPaths } from "../layout.ts";
+import { removePrivateRecords } from "../offboard/open.ts";
 import { signedRecords } from "../offboard/record.ts";
-import { endLab, purgeLab } from "./lifecycle.ts";
+import { removeEmbeddedPostgres } from "../postgres/embedded-postgres.ts";
+import { endLab } from "./lifecycle.ts";
 import { FLAG, labName, parseOptions, withLockedLab } from "./options.ts";
 
 const USAGE = `
@@ -40,4 +43,11 @@ export async function down(args: readonly string[]): Promise<number> {
     }
     return 0;
   });
+}
+
+/** Removes all of a lab's data, what PostgreSQL keeps elsewhere included. Its programs must have ended. */
+async function purgeLab(lab: Lab): Promise<void> {
+  await removeEmbeddedPostgres(lab.paths.postgres);
+  removePrivateRecords(lab.id);
+  rmSync(lab.paths.directory, { recursive: true, force: true });
 }

@@ -11,9 +11,7 @@ import { provision, provisionWitness } from "../configuration/provision.ts";
 import { keepSecret, readJson } from "../files.ts";
 import { admitWitness, type Lab, prepareLab, readLab, SOURCES } from "../lab.ts";
 import { CLONE, type LabPaths } from "../layout.ts";
-import { removePrivateRecords } from "../offboard/open.ts";
 import { unitName, WITNESS } from "../organisations.ts";
-import { removeEmbeddedPostgres } from "../postgres/embedded-postgres.ts";
 import {
   endProcesses,
   isAlive,
@@ -248,11 +246,4 @@ export async function endLab(lab: Lab, progress: Progress): Promise<boolean> {
   rmSync(lab.paths.supervisor, { force: true });
   rmSync(lab.paths.processes, { force: true });
   return supervisor !== undefined || left.length > 0;
-}
-
-/** Removes all of a lab's data, what PostgreSQL keeps elsewhere included. Its programs must have ended. */
-export async function purgeLab(lab: Lab): Promise<void> {
-  await removeEmbeddedPostgres(lab.paths.postgres, clock);
-  removePrivateRecords(lab.id);
-  rmSync(lab.paths.directory, { recursive: true, force: true });
 }

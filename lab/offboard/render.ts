@@ -2,7 +2,12 @@
 import { renderTable } from "../../src/cli/lib/output.ts";
 import { shellWord } from "../../src/domain/printable.ts";
 import { CONTAINMENT_ORDER, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
-import { PLANE_OF_STAGE, positionOf, STAGE_NAMES, type StageName } from "../../src/records/format/stages.ts";
+import {
+  PLANE_OF_STAGE,
+  positionOf,
+  STAGE_NAMES,
+  type StageName,
+} from "../../src/records/format/removal-stages.ts";
 import { isShut, type Observed } from "../observe/attempt-watch.ts";
 import { THEMSELVES } from "../observe/bystanders.ts";
 import { formatDuration, type Palette } from "../progress.ts";

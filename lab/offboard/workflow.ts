@@ -8,7 +8,7 @@ import { DrawbridgeError } from "../../src/domain/errors.ts";
 import { NOT_PURGEABLE } from "../../src/federation/offboarding/duties/purge.ts";
 import { NOT_OUR_ROOM } from "../../src/federation/offboarding/stages/observe-stage.ts";
 import type { RoomReason } from "../../src/federation/planes/rooms/room-reasons.ts";
-import type { StageName } from "../../src/records/format/stages.ts";
+import type { StageName } from "../../src/records/format/removal-stages.ts";
 import { SOURCES } from "../lab.ts";
 import { type CommandResult, commandFailed, type Operator } from "../observe/operator.ts";
 import type { CompleteOrganisation } from "../organisations.ts";

@@ -3,7 +3,7 @@
 // list that would not fit is cut, with how much was cut, and `--json` has all of it; no text from an unverified file can
 // send control sequences to a terminal.
 import { counted } from "../domain/printable.ts";
-import { STAGE_NAMES } from "../records/format/stages.ts";
+import { STAGE_NAMES } from "../records/format/removal-stages.ts";
 import { loadTrust } from "../records/format/trust.ts";
 import { REASONS } from "../records/verify/reasons.ts";
 import type { RecordOutcome, RecordReport } from "../records/verify/report.ts";

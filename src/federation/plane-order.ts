@@ -1,11 +1,11 @@
 // The five planes that admit a partner, and the orders in which they are closed and opened.
 // Invariants: closing goes from what stops a partner fastest to what cannot be taken back quickly; the transport is
 // closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a re-admission
-// opens from plane 1 to 5 (workflow/procedure.ts).
-import { PLANE_OF_STAGE, type PlaneName, STAGE_NAMES } from "../records/format/stages.ts";
+// opens from plane 1 to 5 (workflow/procedure.ts); a removal's order is that of its stages (removal-stages.ts).
+import { PLANE_OF_STAGE, type PlaneName, STAGE_NAMES } from "../records/format/removal-stages.ts";
 
 /** The names are those of records, which are verified years after. */
-export { PLANE_NAMES, type PlaneName } from "../records/format/stages.ts";
+export { PLANE_NAMES, type PlaneName } from "../records/format/removal-stages.ts";
 
 /** As people number them in records, runbooks and on the telephone. */
 export const PLANE_NUMBERS: Readonly<Record<PlaneName, 1 | 2 | 3 | 4 | 5>> = {

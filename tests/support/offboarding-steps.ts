@@ -18,7 +18,12 @@ import {
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { runPass } from "../../src/federation/reconcile/pass.ts";
 import type { DsseEnvelope } from "../../src/records/format/dsse-envelope.ts";
-import { type Kind, PLANE_OF_STAGE, STAGE_NAMES, type Trigger } from "../../src/records/format/stages.ts";
+import {
+  type Kind,
+  PLANE_OF_STAGE,
+  STAGE_NAMES,
+  type Trigger,
+} from "../../src/records/format/removal-stages.ts";
 import { ExchangeFile, RecordFile } from "../../src/records/format/statements.ts";
 import { placeOfStatement, statementIn } from "../../src/records/sign/held-statements.ts";
 import { verifyRecord } from "../../src/records/verify/verify-record.ts";

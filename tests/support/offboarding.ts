@@ -12,7 +12,7 @@ import type { Run } from "../../src/federation/offboarding/run/run-file.ts";
 import { openRun } from "../../src/federation/offboarding/run/run-file.ts";
 import type { OutOfReach } from "../../src/federation/planes/plane.ts";
 import { type Federation, openFederation, type Reporter } from "../../src/federation/reconcile/context.ts";
-import type { Kind, Trigger } from "../../src/records/format/stages.ts";
+import type { Kind, Trigger } from "../../src/records/format/removal-stages.ts";
 import { createKeyPair } from "../../src/records/sign/signer.ts";
 import { controlConfig, makeBareRepository, rendered } from "./control-repository.ts";
 import { A, B, fromOutsideOf, scriptedPlanes, type World } from "./offboarding-planes.ts";

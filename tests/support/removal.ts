@@ -22,7 +22,7 @@ import {
   positionOf,
   type StageName,
   statementOrder,
-} from "../../src/records/format/stages.ts";
+} from "../../src/records/format/removal-stages.ts";
 import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,

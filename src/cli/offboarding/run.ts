@@ -15,7 +15,7 @@ import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import { type Evaluated, isSettled } from "../../records/conditions/evaluate.ts";
-import { STAGE_NAMES } from "../../records/format/stages.ts";
+import { STAGE_NAMES } from "../../records/format/removal-stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { stateOf } from "../federation/contain.ts";

@@ -16,7 +16,7 @@ import { DsseEnvelope } from "../../records/format/dsse-envelope.ts";
 import { Instant } from "../../records/format/fields.ts";
 import type { TrustedParty } from "../../records/format/trust.ts";
 import { addSignature, type Signer } from "../../records/sign/signer.ts";
-import { verifySignatures } from "../../records/verify/verify-dsse-envelope.ts";
+import { verifySignatures } from "../../records/verify/verify-signatures.ts";
 import { commitToBranch, untilCommitted } from "../change/commit-change.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";

@@ -9,7 +9,7 @@ import {
   STAGE_NAMES,
   STAGES_LEFT_ALONE,
   type StageName,
-} from "../../records/format/stages.ts";
+} from "../../records/format/removal-stages.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { OnBadHead } from "../reconcile/accept-head.ts";
 import type { Objection } from "./step-verdict.ts";

@@ -4,7 +4,7 @@
 // that the organisation's own operator must have observed.
 import { DELETIONS } from "../format/evidence-item.ts";
 import type { Part } from "../format/fields.ts";
-import type { PlaneName } from "../format/stages.ts";
+import type { PlaneName } from "../format/removal-stages.ts";
 import type { Answer, Check, Condition, Direction, Observation, Requirement, Subjects } from "./condition.ts";
 
 /** One's own parts have no HTTP status unless one is named. */

@@ -1,7 +1,7 @@
 // What a condition of a plane is, what it has to be shown for, and the circumstances in which it is evaluated.
 import { type EvidenceItem, isOwnRoom, startedAtOf, type Vantage } from "../format/evidence-item.ts";
 import type { Part, Scope } from "../format/fields.ts";
-import type { PlaneName } from "../format/stages.ts";
+import type { PlaneName } from "../format/removal-stages.ts";
 
 /** `closed`: the partner is kept out; `open`: it is let in. */
 export type Direction = "closed" | "open";

@@ -3,7 +3,12 @@
 // are never met; `not_applicable` needs an item of its own; every item that is about a condition must agree with it; an
 // item counts by its probe, vantage, subject, layer, status, reason and time, never by its verdict alone.
 import type { EvidenceItem } from "../format/evidence-item.ts";
-import { counterpartyOf, PLANE_OF_STAGE, STAGES_LEFT_ALONE, type StageName } from "../format/stages.ts";
+import {
+  counterpartyOf,
+  PLANE_OF_STAGE,
+  STAGES_LEFT_ALONE,
+  type StageName,
+} from "../format/removal-stages.ts";
 import type { StagePredicate } from "../format/statements.ts";
 import {
   ANY,

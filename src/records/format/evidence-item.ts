@@ -7,7 +7,7 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import type { JsonObject } from "../../domain/json.ts";
 import { Identifier, Instant, Word } from "./fields.ts";
-import { PLANE_NAMES } from "./stages.ts";
+import { PLANE_NAMES } from "./removal-stages.ts";
 
 /** Who observed: the operator from inside, the partner from outside, the neutral witness, a retained server. */
 export const Vantage = z.enum(["operator", "partner", "witness", "retained_server", "nobody"]);

@@ -24,7 +24,7 @@ import {
   Scope,
   Word,
 } from "./fields.ts";
-import { KINDS, PLANE_NAMES, STAGE_NAMES, TRIGGERS } from "./stages.ts";
+import { KINDS, PLANE_NAMES, STAGE_NAMES, TRIGGERS } from "./removal-stages.ts";
 
 export const STATEMENT_TYPE = "https://in-toto.io/Statement/v1";
 export const STATEMENT_PAYLOAD_TYPE = "application/vnd.in-toto+json";

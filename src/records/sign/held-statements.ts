@@ -9,7 +9,7 @@ import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { RECORD_BYTES_MAX, STATEMENT_BYTES_MAX } from "../format/fields.ts";
-import { counterpartyOf } from "../format/stages.ts";
+import { counterpartyOf } from "../format/removal-stages.ts";
 import {
   COMPLETION_PREDICATE_TYPE,
   CompletionStatement,
@@ -23,8 +23,8 @@ import {
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { addProblems, type Problem, problemsOf, REASONS } from "../verify/reasons.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
-import { fieldOf, verifyDsseEnvelope } from "../verify/verify-dsse-envelope.ts";
 import { surplusEvidence, verifyRecord } from "../verify/verify-record.ts";
+import { fieldOf, verifyDsseEnvelope } from "../verify/verify-signatures.ts";
 import {
   inOrder,
   judgeStage,

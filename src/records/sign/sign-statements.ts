@@ -8,7 +8,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
-import { counterpartyOf, positionOf, STAGE_NAMES } from "../format/stages.ts";
+import { counterpartyOf, positionOf, STAGE_NAMES } from "../format/removal-stages.ts";
 import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
@@ -33,7 +33,7 @@ import {
   keyProblems,
   revisionsOf,
 } from "../verify/verify-completion.ts";
-import { fieldOf, type Signature } from "../verify/verify-dsse-envelope.ts";
+import { fieldOf, type Signature } from "../verify/verify-signatures.ts";
 import {
   type Evidence,
   inOrder,

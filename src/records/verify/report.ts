@@ -2,7 +2,7 @@
 // Invariant: the lists draw on statements that verified by themselves alone, and say nothing about the whole, `verified` does.
 import type { Evaluated } from "../conditions/evaluate.ts";
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
-import type { StageName } from "../format/stages.ts";
+import type { StageName } from "../format/removal-stages.ts";
 import type {
   CompletionPredicate,
   CompletionStatement,
@@ -10,7 +10,7 @@ import type {
   StagePredicate,
 } from "../format/statements.ts";
 import { type Problem, REASONS } from "./reasons.ts";
-import type { Signature } from "./verify-dsse-envelope.ts";
+import type { Signature } from "./verify-signatures.ts";
 import { type JudgedStage, placeOf, type Removal } from "./verify-stages.ts";
 
 const PARTS = [

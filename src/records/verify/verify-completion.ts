@@ -9,7 +9,7 @@ import {
   showsPurge,
   TRIGGER_WORD,
 } from "../format/evidence-item.ts";
-import { PLANE_OF_STAGE, statementOrder } from "../format/stages.ts";
+import { PLANE_OF_STAGE, statementOrder } from "../format/removal-stages.ts";
 import {
   type CompletionPredicate,
   type CompletionStatement,
@@ -20,7 +20,7 @@ import {
   statementDigest,
 } from "../format/statements.ts";
 import { type Problem, problemsOf, type Report } from "./reasons.ts";
-import type { Signature } from "./verify-dsse-envelope.ts";
+import type { Signature } from "./verify-signatures.ts";
 import { type Evidence, inOrder, isAscending, placeOf } from "./verify-stages.ts";
 
 export function completionProblems({ subject, predicate }: CompletionStatement): Problem[] {

@@ -7,13 +7,13 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { isSettled } from "../conditions/evaluate.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
-import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/stages.ts";
+import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/removal-stages.ts";
 import { CompletionStatement, RecordFile, StageStatement, type Statement } from "../format/statements.ts";
 import type { Trust, TrustedParty } from "../format/trust.ts";
 import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
-import { PARSE_ONCE, type Signature, verifyDsseEnvelope } from "./verify-dsse-envelope.ts";
+import { PARSE_ONCE, type Signature, verifyDsseEnvelope } from "./verify-signatures.ts";
 import {
   type JudgedStage,
   judgeStage,

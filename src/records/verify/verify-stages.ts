@@ -14,7 +14,7 @@ import {
   STAGES_LEFT_ALONE,
   STAGES_OF_REMOVER,
   statementOrder,
-} from "../format/stages.ts";
+} from "../format/removal-stages.ts";
 import {
   type StagePredicate,
   type StageStatement,
@@ -23,7 +23,7 @@ import {
   statementDigest,
 } from "../format/statements.ts";
 import { type Problem, printable, problemsOf, type Report } from "./reasons.ts";
-import { fieldOf, PARSE_ONCE } from "./verify-dsse-envelope.ts";
+import { fieldOf, PARSE_ONCE } from "./verify-signatures.ts";
 
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
 

@@ -8,7 +8,7 @@ import { parseDurationMs } from "../../../domain/duration.ts";
 import { AgentName, ServerNameField } from "../../../domain/identifier-fields.ts";
 import { parseRoomId } from "../../../domain/identifiers.ts";
 import { Day, Identifier, RunId, Word } from "../../../records/format/fields.ts";
-import { KINDS, TRIGGERS } from "../../../records/format/stages.ts";
+import { KINDS, TRIGGERS } from "../../../records/format/removal-stages.ts";
 import { AbsolutePath, ClientId } from "../../../rendered-files/gateway-files.ts";
 
 const Room = z.string().refine((value) => parseRoomId(value) !== undefined, { error: "must be a room ID" });

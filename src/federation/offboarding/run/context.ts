@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { readPublicKey } from "../../../records/format/ecdsa-p256.ts";
-import { PLANE_OF_STAGE, type StageName } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE, type StageName } from "../../../records/format/removal-stages.ts";
 import type { CompletionPredicate } from "../../../records/format/statements.ts";
 import { loadTrust, type Trust } from "../../../records/format/trust.ts";
 import type { OwnRemoval } from "../../../records/sign/held-statements.ts";

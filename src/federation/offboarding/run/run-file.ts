@@ -25,7 +25,7 @@ import {
   STAGE_NAMES,
   type StageName,
   TRIGGERS,
-} from "../../../records/format/stages.ts";
+} from "../../../records/format/removal-stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import {
   type AnyStatement,

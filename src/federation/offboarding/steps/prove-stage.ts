@@ -10,7 +10,7 @@ import {
   TRIGGER_WORD,
 } from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/fields.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
 import { setAsideLines } from "../../change/commit-change.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";

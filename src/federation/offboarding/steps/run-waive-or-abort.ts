@@ -5,7 +5,7 @@ import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
 import { Word } from "../../../records/format/fields.ts";
-import type { StageName } from "../../../records/format/stages.ts";
+import type { StageName } from "../../../records/format/removal-stages.ts";
 import { applyPlanes, type PlaneResult, performAct } from "../../containment/contain-or-restore.ts";
 import { CLOSING_ORDER, planeLabel } from "../../plane-order.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";

@@ -4,7 +4,7 @@
 // (src/records/sign/sign-statements.ts); what is countersigned, and the record, is verified as an auditor verifies it.
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/evidence-item.ts";
-import { STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import { STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
 import type { StagePredicate, StageStatement } from "../../../records/format/statements.ts";
 import {
   assembleRecord,

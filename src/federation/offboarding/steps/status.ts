@@ -4,7 +4,7 @@
 import { shellWord } from "../../../domain/printable.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { PARTS } from "../../../records/format/fields.ts";
-import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/stages.ts";
+import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
 import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
 import {
   envelopesByPlace,

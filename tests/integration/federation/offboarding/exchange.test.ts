@@ -6,7 +6,7 @@ import { findRun, writeRun, writeStatements } from "../../../../src/federation/o
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
 import { runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { complete } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
-import type { Trigger } from "../../../../src/records/format/stages.ts";
+import type { Trigger } from "../../../../src/records/format/removal-stages.ts";
 import { RecordRefused } from "../../../../src/records/sign/held-statements.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { openRunAt } from "../../../support/offboarding.ts";

@@ -9,7 +9,7 @@ import { OffboardingBlocked } from "../../../../src/federation/offboarding/run/c
 import { findRun, readStage } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { abort, next, runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
-import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
 import { runCliHere } from "../../../support/cli-in-process.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { openRunAt } from "../../../support/offboarding.ts";

@@ -11,7 +11,7 @@ import { recheck, sign } from "../../../../src/federation/offboarding/steps/sign
 import { prepareRooms } from "../../../../src/federation/readmission/rooms.ts";
 import { assessBranch } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
-import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
 import {
   allowedSigners,
   commitOnTop,

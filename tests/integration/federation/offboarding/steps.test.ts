@@ -21,7 +21,7 @@ import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import type { Repository } from "../../../../src/federation/repository/repository.ts";
 import { keepDrift } from "../../../../src/federation/state/plane-records.ts";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
-import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
 import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { commitOnTop, commitRegistry, operatorGit } from "../../../support/control-repository.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { parse, stringify } from "yaml";
-import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
 import { makeParties } from "../../../support/offboarding.ts";
 import { A, B } from "../../../support/offboarding-planes.ts";
 import { ROOT, run, temporaryFolder } from "../../../support/temporary.ts";

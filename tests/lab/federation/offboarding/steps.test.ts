@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import type { Offboarded } from "../../../../lab/offboard/offboard.ts";
 import type { Readmitted } from "../../../../lab/readmit/readmit.ts";
-import { STAGE_NAMES } from "../../../../src/records/format/stages.ts";
+import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
 import { loadTrust } from "../../../../src/records/format/trust.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import { Fed } from "../../../support/lab-session.ts";

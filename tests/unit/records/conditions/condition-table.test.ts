@@ -10,7 +10,7 @@ import {
   evidenceItem,
 } from "../../../../src/records/format/evidence-item.ts";
 import { PARTS, type Scope } from "../../../../src/records/format/fields.ts";
-import { PLANE_NAMES, type PlaneName } from "../../../../src/records/format/stages.ts";
+import { PLANE_NAMES, type PlaneName } from "../../../../src/records/format/removal-stages.ts";
 
 const OWN = "a.test";
 const PARTNER = "b.test";

@@ -11,7 +11,7 @@ import {
 } from "../../../../src/records/conditions/evaluate.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../src/records/format/evidence-item.ts";
 import { RECORD_EVIDENCE_MAX } from "../../../../src/records/format/fields.ts";
-import { PLANE_NAMES, STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
+import { PLANE_NAMES, STAGE_NAMES, type StageName } from "../../../../src/records/format/removal-stages.ts";
 import { circumstancesOf, REAL } from "../../../support/removal.ts";
 
 function verdicts(

@@ -9,7 +9,7 @@ import {
   operatorItem,
   Vantage,
 } from "../../../../src/records/format/evidence-item.ts";
-import { PLANE_NAMES } from "../../../../src/records/format/stages.ts";
+import { PLANE_NAMES } from "../../../../src/records/format/removal-stages.ts";
 
 const word = fc.stringMatching(/^[A-Za-z0-9._:-]{1,20}$/);
 const identifier = fc.stringMatching(/^[\x21-\x7e]{1,40}$/);

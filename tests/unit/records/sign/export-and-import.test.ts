@@ -5,7 +5,11 @@ import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { type EvidenceItem, evidenceItem, isOfPurge } from "../../../../src/records/format/evidence-item.ts";
-import { STAGE_NAMES, type StageName, statementOrder } from "../../../../src/records/format/stages.ts";
+import {
+  STAGE_NAMES,
+  type StageName,
+  statementOrder,
+} from "../../../../src/records/format/removal-stages.ts";
 import { fileText, statementDigest } from "../../../../src/records/format/statements.ts";
 import {
   assembleRecord,

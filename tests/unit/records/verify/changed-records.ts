@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { preAuthenticationEncoding } from "../../../../src/records/format/dsse-envelope.ts";
 import type { EvidenceItemBody } from "../../../../src/records/format/evidence-item.ts";
-import type { StageName } from "../../../../src/records/format/stages.ts";
+import type { StageName } from "../../../../src/records/format/removal-stages.ts";
 import type {
   CompletionPredicate,
   RecordFile,

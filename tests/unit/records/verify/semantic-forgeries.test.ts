@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EvidenceItem, EvidenceItemBody } from "../../../../src/records/format/evidence-item.ts";
-import { STAGE_NAMES, type StageName } from "../../../../src/records/format/stages.ts";
+import { STAGE_NAMES, type StageName } from "../../../../src/records/format/removal-stages.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import { type Changes, itemsOf, minute, party, removalOf } from "../../../support/removal.ts";
 

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { EvidenceItemBody } from "../../../../src/records/format/evidence-item.ts";
 import { RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../../../../src/records/format/fields.ts";
-import type { StageName } from "../../../../src/records/format/stages.ts";
+import type { StageName } from "../../../../src/records/format/removal-stages.ts";
 import { fileText, type StagePredicate } from "../../../../src/records/format/statements.ts";
 import { addSignature } from "../../../../src/records/sign/signer.ts";
 import { REASONS, type ReasonCode } from "../../../../src/records/verify/reasons.ts";

@@ -6,7 +6,7 @@ import { judgeStage } from "../../../../../src/federation/offboarding/stages/obs
 import { HINTS, type Objection } from "../../../../../src/federation/workflow/step-verdict.ts";
 import { conditionsOfStage, isSettled } from "../../../../../src/records/conditions/evaluate.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
-import { STAGE_NAMES, type StageName } from "../../../../../src/records/format/stages.ts";
+import { STAGE_NAMES, type StageName } from "../../../../../src/records/format/removal-stages.ts";
 import { REAL } from "../../../../support/removal.ts";
 
 interface Change {

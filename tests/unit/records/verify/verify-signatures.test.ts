@@ -14,7 +14,7 @@ import { inOneForm, isInOneForm, keyIdOf, readPublicKey } from "../../../../src/
 import { STATEMENT_TYPE, type Statement, statementOf } from "../../../../src/records/format/statements.ts";
 import type { TrustedParty } from "../../../../src/records/format/trust.ts";
 import { addSignature, fileSigner, type Signer } from "../../../../src/records/sign/signer.ts";
-import { verifyDsseEnvelope } from "../../../../src/records/verify/verify-dsse-envelope.ts";
+import { verifyDsseEnvelope } from "../../../../src/records/verify/verify-signatures.ts";
 import { signStatement } from "../../../support/removal.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
