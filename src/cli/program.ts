@@ -15,157 +15,133 @@ export interface CommandEntry {
 /** Commands that begin with the same words; a command may be a group as well: `bridge` runs, `bridge init` prepares. */
 type CommandGroup = Readonly<ReturnType<typeof group>>;
 
-/** Stands among the verbs for the command that a group is by itself; its summary is the group's. */
-const OWN = { "": "" } as const;
+type Verbs<Verb extends string> = {
+  readonly [One in Verb]: readonly [
+    summary: string,
+    load: () => Promise<{ readonly [Name in `${CamelCase<One>}Command`]: CommandModule }>,
+  ];
+};
 
-type Export<Verb extends string> = Verb extends "" ? "command" : `${CamelCase<Verb>}Command`;
-
-/** The commands of one file, which exports each as `verbCommand`. A group of several files has its summary from the first. */
-function group<Verb extends string = "">(
+/** The verbs of a group, each exported as `verbCommand`; and, in `own`, the command that the group is by itself. */
+function group<Verb extends string = never>(
   words: string,
   summary: string,
-  load: () => Promise<{ readonly [One in Verb as Export<One>]: CommandModule }>,
-  verbs = OWN as Readonly<Record<Verb, string>>,
+  verbs: Verbs<Verb>,
+  own?: () => Promise<{ readonly command: CommandModule }>,
 ) {
   const path = words.split(" ") as [string, ...string[]];
-  const commands = Object.entries<string>(verbs).map(([verb, said]): CommandEntry => {
-    const name = `${verb} command`.trim().replaceAll(/[- ](.)/g, (_, letter: string) => letter.toUpperCase());
-    return {
-      ...{ path: verb === "" ? path : [...path, verb], summary: verb === "" ? summary : said },
-      load: async () => ((await load()) as Readonly<Record<string, CommandModule>>)[name] as CommandModule,
-    };
+  const loaded = Object.entries(verbs) as [string, readonly [string, () => Promise<unknown>]][];
+  const commands = loaded.map(([verb, [said, load]]): CommandEntry => {
+    const name = `${verb}Command`.replaceAll(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+    const one = async () => ((await load()) as Record<string, CommandModule>)[name] as CommandModule;
+    return { path: [...path, verb], summary: said, load: one };
   });
+  if (own !== undefined) commands.push({ path, summary, load: async () => (await own()).command });
   return { words: path, summary, commands };
 }
 
 export const PRODUCTS: Readonly<Record<string, readonly CommandGroup[]>> = {
   "The bridge:": [
-    group("bridge", "run the bridge of one organisation, or prepare it", () => import("./bridge.ts"), {
-      init: "write the folder a new bridge starts from",
-      registration: "write the appservice registration",
-      migrate: "bring the database to this release's version",
-      "accept-restored-database": "have bridges start on a database that was put back",
-      ...OWN,
-    }),
-    group("doctor", "show what is wrong with a bridge, and a hint for each", () => import("./doctor.ts")),
     group(
-      "delegation",
-      "the questions that a bridge has taken, and what each waits for",
-      () => import("./delegation.ts"),
+      "bridge",
+      "run the bridge of one organisation, or prepare it",
       {
-        list: "list open delegations",
-        show: "show one delegation",
-        cancel: "end a delegation without an answer",
-        retry: "try a delegation now, with a new deadline",
+        init: ["write the folder a new bridge starts from", () => import("./bridge/init.ts")],
+        registration: ["write the appservice registration", () => import("./bridge/registration.ts")],
+        migrate: ["bring the database to this release's version", () => import("./bridge/migrate.ts")],
+        "accept-restored-database": [
+          "have bridges start on a database that was put back",
+          () => import("./bridge/accept-restored-database.ts"),
+        ],
       },
+      () => import("./bridge/run.ts"),
     ),
-    group("envelope", "encrypted events that wait for their keys", () => import("./envelope.ts"), {
-      list: "list those that wait",
-      show: "show one encrypted event",
-      cancel: "end the wait for a key",
-      retry: "look for a key now",
+    group("doctor", "show what is wrong with a bridge, and a hint for each", {}, () => import("./doctor.ts")),
+    group("delegation", "the questions that a bridge has taken, and what each waits for", {
+      list: ["list open delegations", () => import("./delegation.ts")],
+      show: ["show one delegation", () => import("./delegation.ts")],
+      cancel: ["end a delegation without an answer", () => import("./delegation.ts")],
+      retry: ["try a delegation now, with a new deadline", () => import("./delegation.ts")],
     }),
-    group("room", "rooms with open questions", () => import("./room.ts"), {
-      list: "list rooms with open questions",
-      show: "show why a room waits, since when, behind what",
+    group("envelope", "encrypted events that wait for their keys", {
+      list: ["list those that wait", () => import("./envelope.ts")],
+      show: ["show one encrypted event", () => import("./envelope.ts")],
+      cancel: ["end the wait for a key", () => import("./envelope.ts")],
+      retry: ["look for a key now", () => import("./envelope.ts")],
     }),
-    { words: ["ghost"], summary: "the devices by which ghosts read and write encrypted rooms", commands: [] },
-    group(
-      "ghost device",
-      "a ghost's device: what is known of it, and a new one in its place",
-      () => import("./ghost-device.ts"),
-      {
-        status: "show whether each device takes part, and why not",
-        reset: "replace a device that has stopped",
-      },
-    ),
+    group("room", "rooms with open questions", {
+      list: ["list rooms with open questions", () => import("./room.ts")],
+      show: ["show why a room waits, since when, behind what", () => import("./room.ts")],
+    }),
+    group("ghost", "the devices by which ghosts read and write encrypted rooms", {}),
+    group("ghost device", "a ghost's device: what is known of it, and a new one in its place", {
+      status: ["show whether each device takes part, and why not", () => import("./ghost-device.ts")],
+      reset: ["replace a device that has stopped", () => import("./ghost-device.ts")],
+    }),
   ],
   "Federation control:": [
-    group(
-      "federation",
-      "the partners of one organisation, on five planes",
-      () => import("./federation/work-tree.ts"),
-      {
-        init: "write the folder that it starts from",
-        render: "write what the registry means for every plane",
-        check: "check a registry and its renders, without any server",
-      },
-    ),
-    group("federation", "", () => import("./federation/contain.ts"), {
-      contain: "close a partner off, with a record",
-      restore: "take a containment back, with a record",
+    group("federation", "the partners of one organisation, on five planes", {
+      init: ["write the folder that it starts from", () => import("./federation/init.ts")],
+      render: ["write what the registry means for every plane", () => import("./federation/render.ts")],
+      check: ["check a registry and its renders, without any server", () => import("./federation/check.ts")],
+      contain: ["close a partner off, with a record", () => import("./federation/contain-or-restore.ts")],
+      restore: ["take a containment back, with a record", () => import("./federation/contain-or-restore.ts")],
+      status: ["show who is contained and what is in force", () => import("./federation/status.ts")],
+      probe: ["probe a partner from inside and from outside", () => import("./federation/probe.ts")],
+      evidence: ["write or check an evidence pack about a partner", () => import("./federation/evidence.ts")],
+      "report-abuse": ["file a report of abuse", () => import("./federation/report-abuse.ts")],
     }),
-    group("federation", "", () => import("./federation/observe.ts"), {
-      status: "show who is contained and what is in force",
-      probe: "probe a partner from inside and from outside",
-      evidence: "write or check an evidence pack about a partner",
+    group("reconcile", "bring every plane to what the repository says", {}, () => import("./reconcile.ts")),
+    group("offboarding", "the removal of one partner, signed by both organisations", {
+      open: ["begin the private record of a removal, open its run", () => import("./offboarding/open.ts")],
+      show: ["show a private record, and what it lacks", () => import("./offboarding/show.ts")],
+      plan: ["show what each remaining step would change", () => import("./offboarding/plan.ts")],
+      status: ["show where a removal is, and the next command", () => import("./offboarding/status.ts")],
+      waive: ["accept that something could not be reached", () => import("./offboarding/waive.ts")],
+      abort: ["end a removal without completing it", () => import("./offboarding/abort.ts")],
+      run: ["do every step that needs nobody else", () => import("./offboarding/run.ts")],
+      next: ["close the next plane, and show that it is closed", () => import("./offboarding/next.ts")],
+      sign: ["sign what was shown here or stated by the other", () => import("./offboarding/sign.ts")],
+      export: ["write what is signed here for the other one", () => import("./offboarding/export.ts")],
+      import: ["take in what the other one has signed", () => import("./offboarding/import.ts")],
+      complete: ["state that the removal is whole, after probes", () => import("./offboarding/complete.ts")],
+      purge: ["show what can be purged of a partner, and purge it", () => import("./offboarding/purge.ts")],
     }),
-    group("federation", "", () => import("./federation/report-abuse.ts"), {
-      "report-abuse": "file a report of abuse",
+    group("readmission", "a removed partner comes back, as a new one", {
+      open: ["retire all that was pinned, and take in new keys", () => import("./readmission/open.ts")],
+      plan: ["show what each remaining step would change", () => import("./readmission/plan.ts")],
+      next: ["open the next plane, and see that it is open", () => import("./readmission/next.ts")],
+      status: ["show where a re-admission is, and what is next", () => import("./readmission/status.ts")],
     }),
-    group("reconcile", "bring every plane to what the repository says", () => import("./reconcile.ts")),
-    group(
-      "offboarding",
-      "the removal of one partner, signed by both organisations",
-      () => import("./offboarding/record.ts"),
-      {
-        open: "begin the private record of a removal, open its run",
-        show: "show a private record, and what it lacks",
-      },
-    ),
-    group("offboarding", "", () => import("./offboarding/run.ts"), {
-      plan: "show what each remaining step would change",
-      status: "show where a removal is, and the next command",
-      waive: "accept that something could not be reached",
-      abort: "end a removal without completing it",
-      run: "do every step that needs nobody else",
-      next: "close the next plane, and show that it is closed",
-      sign: "sign what was shown here or stated by the other",
-      export: "write what is signed here for the other one",
-      import: "take in what the other one has signed",
-      complete: "state that the removal is whole, after probes",
+    group("agent", "one agent: added, removed; its identity rotated, pinned, withdrawn", {
+      add: ["add an agent of ours to our bridge", () => import("./agent/add.ts")],
+      remove: ["remove such an agent from our bridge", () => import("./agent/remove-or-withdraw.ts")],
+      rotate: ["give an agent of ours a new signing key", () => import("./agent/rotate.ts")],
+      pin: ["pin a partner's agent to its new key", () => import("./agent/pin.ts")],
+      withdraw: ["withdraw one agent from use with a partner", () => import("./agent/remove-or-withdraw.ts")],
     }),
-    group("offboarding", "", () => import("./offboarding/purge.ts"), {
-      purge: "show what can be purged of a partner, and purge it",
-    }),
-    group("readmission", "a removed partner comes back, as a new one", () => import("./readmission.ts"), {
-      open: "retire all that was pinned, and take in new keys",
-      plan: "show what each remaining step would change",
-      next: "open the next plane, and see that it is open",
-      status: "show where a re-admission is, and what is next",
-    }),
-    group(
-      "agent",
-      "one agent: added, removed; its identity rotated, pinned, withdrawn",
-      () => import("./agent.ts"),
-      {
-        add: "add an agent of ours to our bridge",
-        remove: "remove such an agent from our bridge",
-        rotate: "give an agent of ours a new signing key",
-        pin: "pin a partner's agent to its new key",
-        withdraw: "withdraw one agent from use with a partner",
-      },
-    ),
   ],
   "Servers that federation control writes files for:": [
-    group("gateway", "run the A2A gateway of one organisation", () => import("./gateway.ts")),
-    group("issuer", "run the one-machine token issuer, or make its keys", () => import("./issuer.ts"), {
-      keygen: "make the issuer's signing keys",
-      ...OWN,
-    }),
+    group("gateway", "run the A2A gateway of one organisation", {}, () => import("./gateway.ts")),
+    group(
+      "issuer",
+      "run the one-machine token issuer, or make its keys",
+      { keygen: ["make the issuer's signing keys", () => import("./issuer.ts")] },
+      () => import("./issuer.ts"),
+    ),
   ],
   "Signed files:": [
-    group("card", "signed Agent Cards", () => import("./card.ts"), {
-      verify: "verify cards against trusted keys, a line a card",
-      sign: "sign a card with an ES256 key",
-      lint: "check that every known verifier would agree on a card",
-      fetch: "fetch a card and show what pinning it would mean",
-      keygen: "make a key pair to sign cards with",
+    group("card", "signed Agent Cards", {
+      verify: ["verify cards against trusted keys, a line a card", () => import("./card/verify.ts")],
+      sign: ["sign a card with an ES256 key", () => import("./card/sign.ts")],
+      lint: ["check that every known verifier would agree on a card", () => import("./card/lint.ts")],
+      fetch: ["fetch a card and show what pinning it would mean", () => import("./card/fetch.ts")],
+      keygen: ["make a key pair to sign cards with", () => import("./card/keygen.ts")],
     }),
-    group("records", "keys for offboarding records", () => import("./records.ts"), {
-      keygen: "make a key pair to sign offboarding records with",
+    group("records", "keys for offboarding records", {
+      keygen: ["make a key pair to sign offboarding records with", () => import("./records.ts")],
     }),
-    group("verify", "verify the record of a removal, offline", () => import("./verify.ts")),
+    group("verify", "verify the record of a removal, offline", {}, () => import("./verify.ts")),
   ],
 };
 

@@ -25,8 +25,8 @@ import { defineCommand, OPTION, parser } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { printData, printText, reportError, say, short } from "../lib/output.ts";
-import { performAndPrint } from "./contain.ts";
-import { writePack } from "./observe.ts";
+import { performAndPrint } from "./contain-or-restore.ts";
+import { writePack } from "./evidence.ts";
 
 const ADDRESSEE = { parse: parser("server name", parseServerName) } as const;
 

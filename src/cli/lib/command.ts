@@ -88,7 +88,9 @@ function optionOf([flags, description, settings = {}]: OptionSpec): Option {
   const option = new Option(flags, description).makeOptionMandatory(settings.required === true);
   if (settings.default !== undefined) option.default(settings.default);
   if (settings.choices !== undefined) option.choices(settings.choices);
-  if (settings.parse !== undefined) option.argParser(settings.parse);
+  const { parse } = settings;
+  // Commander passes the value before as well.
+  if (parse !== undefined) option.argParser((text) => parse(text));
   return option;
 }
 

@@ -190,7 +190,7 @@ function closedTo({ partners }: Registry, plane: PlaneName, nameOf = (one: Partn
 }
 
 /** The registry of a work tree, by path in the repository. @throws DrawbridgeError `config_unreadable` */
-export function readRegistryFolder(directory: string): ReadonlyMap<string, string> {
+function readRegistryFolder(directory: string): ReadonlyMap<string, string> {
   const files = readFolder(directory, "registry");
   if (files.size > 0) return files;
   throw new DrawbridgeError("config_unreadable", `${directory} has no registry`, {
@@ -198,32 +198,39 @@ export function readRegistryFolder(directory: string): ReadonlyMap<string, strin
   });
 }
 
-export function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
+function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
   return new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
 }
 
-export function readReadmissions(directory: string): ReadonlyMap<string, string> {
-  return readFolder(directory, READMISSIONS);
+/** Reads a work tree and checks it. @throws DrawbridgeError `config_unreadable` */
+export function checkFolder(directory: string) {
+  const readmissions = readFolder(directory, READMISSIONS);
+  return checkRepository(readRegistryFolder(directory), readRenderedFiles(directory), readmissions);
 }
 
-export function compareRendered(found: ReadonlyMap<string, string>, rendered: ReadonlyMap<string, string>) {
-  return [...new Set([...found.keys(), ...rendered.keys()])].sort().flatMap((path) => {
-    const [old, wanted] = [found.get(path), rendered.get(path)];
-    if (old === wanted) return [];
-    return [{ change: old === undefined ? "added" : wanted === undefined ? "removed" : "changed", path }];
-  });
-}
-
-export function writeRendered(
-  directory: string,
-  rendered: ReadonlyMap<string, string>,
-  changes: ReturnType<typeof compareRendered>,
-): void {
+/** Brings what a work tree renders up to date with its registry. @throws RegistryError; DrawbridgeError `config_unreadable` */
+export function renderFolder(directory: string) {
+  const registry = readRegistryFolder(directory);
+  const rendered = new Map([
+    ...renderAll(loadRegistry(registry)),
+    [ABUSE_REPORT_SCHEMA, abuseReportSchema()],
+  ]);
+  const schema = [...registry].filter(([path]) => path === ABUSE_REPORT_SCHEMA);
+  const changes = compareRendered(new Map([...readRenderedFiles(directory), ...schema]), rendered);
   for (const { path } of changes) {
     const text = rendered.get(path);
     if (text === undefined) rmSync(join(directory, path));
     else writeWhole(join(directory, path), text, PUBLIC);
   }
+  return changes;
+}
+
+function compareRendered(found: ReadonlyMap<string, string>, rendered: ReadonlyMap<string, string>) {
+  return [...new Set([...found.keys(), ...rendered.keys()])].sort().flatMap((path) => {
+    const [old, wanted] = [found.get(path), rendered.get(path)];
+    if (old === wanted) return [];
+    return [{ change: old === undefined ? "added" : wanted === undefined ? "removed" : "changed", path }];
+  });
 }
 
 function readFolder(directory: string, folder: string): Map<string, string> {

@@ -1,9 +1,10 @@
 // What the commands say about planes that the organisation does not manage, and those that have nothing to be closed.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { stateOf } from "../../../src/cli/federation/contain.ts";
-import { endLine, shownWords } from "../../../src/cli/offboarding/run.ts";
-import { openWords } from "../../../src/cli/readmission.ts";
+import { stateOf } from "../../../src/cli/federation/contain-or-restore.ts";
+import { endLine } from "../../../src/cli/lib/offboarding.ts";
+import { shownWords } from "../../../src/cli/offboarding/next.ts";
+import { openWords } from "../../../src/cli/readmission/next.ts";
 import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
 import { limitsOf } from "../../../src/federation/containment/contain-or-restore.ts";
 

@@ -1,8 +1,7 @@
-// drawbridge offboarding open and show: a removal begins with its private record, which is made, checked and shown here.
+// drawbridge offboarding open: begins the private record of a removal, and opens the run once the record is whole.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { isObject } from "../../domain/json.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { RecordError, valueAt } from "../../federation/offboarding/private-record/check.ts";
 import {
@@ -13,40 +12,17 @@ import {
   readRecordFile,
   registryProblems,
 } from "../../federation/offboarding/private-record/file.ts";
-import { RECORD_FIELDS, renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
+import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { openRun, openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
-import { defineCommand, OPTION, type OptionValues, PARTNER, required } from "../lib/command.ts";
+import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { print, printJson, renderTable, say } from "../lib/output.ts";
-
-const RECORD_OPTION = required("--record <file>", "the private record, outside version control");
-
-function recordTable({ values }: Pick<PrivateRecordFile, "values">): string {
-  return renderTable(
-    ["FIELD", "VALUE"],
-    RECORD_FIELDS.map(({ path, says, isOptional }) => {
-      const value = valueAt(values, path.split("."));
-      if (value == null) return [path, isOptional ? "-" : `MISSING: ${says}`];
-      return [path, textOf(value)];
-    }),
-  );
-}
-
-function textOf(value: unknown): string {
-  if (!Array.isArray(value)) return String(value);
-  const items = value.map((item: unknown) => (isObject(item) ? Object.values(item).join("=") : String(item)));
-  return items.join(" ") || "(none)";
-}
-
-function reportMissing(file: string, missing: readonly string[]): void {
-  say(`${missing.length} ${missing.length === 1 ? "field is" : "fields are"} missing in ${file}:`);
-  for (const { path, says } of RECORD_FIELDS) if (missing.includes(path)) say(`  ${path}: ${says}`);
-}
+import { RECORD_OPTION, reportMissing } from "../lib/offboarding.ts";
+import { print, printJson, say } from "../lib/output.ts";
 
 const OPTIONS = [
   RECORD_OPTION,
@@ -143,15 +119,3 @@ function report(opened: Run, path: string, options: Options): void {
   say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
   say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
 }
-
-export const showCommand = defineCommand({
-  options: [RECORD_OPTION, OPTION.json],
-  run(_, options) {
-    const found = readRecordFile(options.record);
-    const { missing, values, file } = found;
-    const complete = missing.length === 0;
-    print(options, { file, complete, missing, record: values }, () => recordTable(found));
-    if (options.json !== true && !complete) reportMissing(options.record, missing);
-    return complete ? ExitCode.ok : ExitCode.incomplete;
-  },
-});

@@ -4,8 +4,9 @@ import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { stateOf } from "../../../src/cli/federation/contain.ts";
-import { progressReporter } from "../../../src/cli/lib/federation.ts";
+import { stateOf } from "../../../../src/cli/federation/contain-or-restore.ts";
+import { progressReporter } from "../../../../src/cli/lib/federation.ts";
+import { blockLines } from "../../../../src/cli/lib/offboarding.ts";
 import {
   print,
   printError,
@@ -13,12 +14,11 @@ import {
   renderTable,
   say,
   tolerateClosedOutput,
-} from "../../../src/cli/lib/output.ts";
-import { blockLines } from "../../../src/cli/offboarding/run.ts";
-import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import type { PlaneResult } from "../../../src/federation/containment/contain-or-restore.ts";
-import { blocksOf } from "../../../src/federation/offboarding/steps/status.ts";
-import { temporaryFolder } from "../../support/temporary.ts";
+} from "../../../../src/cli/lib/output.ts";
+import { DrawbridgeError } from "../../../../src/domain/errors.ts";
+import type { PlaneResult } from "../../../../src/federation/containment/contain-or-restore.ts";
+import { blocksOf } from "../../../../src/federation/offboarding/steps/status.ts";
+import { temporaryFolder } from "../../../support/temporary.ts";
 
 const HOSTILE = "!a\x1b[2J\x9b31m\u202e\r\b'; touch pwned; echo '\u2066:evil.example";
 const ACTS = /[^\P{Cc}\n]|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
@@ -96,7 +96,7 @@ describe("printing", () => {
   });
 
   it("nothing else in the CLI writes to a stream of the process", () => {
-    const folder = join(import.meta.dirname, "../../../src/cli");
+    const folder = join(import.meta.dirname, "../../../../src/cli");
     const found = readdirSync(folder, { recursive: true, encoding: "utf8" })
       .filter((file) => file.endsWith(".ts") && file !== join("lib", "output.ts"))
       .filter((file) => /process\.std(?:out|err)|console\./.test(readFileSync(join(folder, file), "utf8")));

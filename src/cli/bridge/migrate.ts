@@ -1,0 +1,19 @@
+// drawbridge bridge migrate: brings the database to this release's version.
+import { loadBridgeConfig } from "../../bridge/config.ts";
+import { onDatabase } from "../../bridge/database.ts";
+import { defineCommand, fromConfigFile, OPTION } from "../lib/command.ts";
+import { print } from "../lib/output.ts";
+
+export const migrateCommand = defineCommand({
+  options: [OPTION.bridge, OPTION.json],
+  help: `
+A bridge does the same when it starts. Where its role may not change the schema, run this before, with the URL of a
+role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migrate. Bridges that run go on meanwhile.`,
+  async run(_, options) {
+    const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
+    const applied = await onDatabase(config, async (_, migrated) => migrated);
+    print(options, { applied }, () =>
+      applied === 0 ? "The database is up to date.\n" : `Migrations applied: ${applied}.\n`,
+    );
+  },
+});

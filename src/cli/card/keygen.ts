@@ -1,0 +1,28 @@
+// drawbridge card keygen: makes a key pair to sign cards with. Invariant: no key file is overwritten.
+import { join } from "node:path";
+import { generateCardKey } from "../../cards/sign.ts";
+import { jsonText } from "../../domain/json.ts";
+import { createFile, PUBLIC } from "../../runtime/write-file.ts";
+import { defineCommand, parser, required } from "../lib/command.ts";
+import { printText } from "../lib/output.ts";
+
+// The key ID names the files too.
+const usable = parser("usable key ID", (text) =>
+  /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(text) ? text : undefined,
+);
+
+export const keygenCommand = defineCommand({
+  options: [
+    ["--key-id <id>", "the kid: letters, digits and . _ -, at most 128", { required: true, parse: usable }],
+    required("-o, --output <directory>", "where to write ID.private.jwk and ID.jwks.json"),
+  ],
+  help: "\nPartners pin the public key set ID.jwks.json, received by another way than the card.",
+  async run(_, { keyId, output }) {
+    const { privateJwk, publicJwk } = await generateCardKey(keyId);
+    const privateFile = join(output, `${keyId}.private.jwk`);
+    const publicFile = join(output, `${keyId}.jwks.json`);
+    createFile(privateFile, privateJwk);
+    createFile(publicFile, jsonText({ keys: [publicJwk] }), PUBLIC);
+    printText(`${privateFile}\n${publicFile}\n`);
+  },
+});

@@ -1,0 +1,72 @@
+import { next } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
+import { planeLabel } from "../../federation/plane-order.ts";
+import { verdictOf } from "../../federation/workflow/step-verdict.ts";
+import { type Evaluated, isSettled } from "../../records/conditions/evaluate.ts";
+import { stateOf } from "../federation/contain-or-restore.ts";
+import { defineCommand } from "../lib/command.ts";
+import { ExitCode } from "../lib/exit-codes.ts";
+import {
+  blockLines,
+  openOffboarding,
+  PROBING_RUN_OPTIONS,
+  printDone,
+  type RunStatus,
+} from "../lib/offboarding.ts";
+import { short } from "../lib/output.ts";
+
+type NextResult = Awaited<ReturnType<typeof next>>;
+
+export const nextCommand = defineCommand({
+  options: [
+    ...PROBING_RUN_OPTIONS,
+    ["--skip-countersignature <reason>", "open the next stage before both have signed the last one; a word"],
+  ],
+  help: `
+Closes the stage whose turn it is (one commit), brings its plane to the head, and observes whether the exit
+conditions hold. Run it again after anything: what is done is found, and not done twice. An emergency closes
+planes 5, 4, 2 and 3 at once first.`,
+  async run(_, options) {
+    const context = await openOffboarding(options);
+    const { runId: run, skipCountersignature } = options;
+    const result = await next(context, { run, skipCountersignature });
+    const isOpen = result.did === "not_proved" || result.planes.some((one) => !isSettled(one));
+    printDone(context, result.run, options, jsonOf(result), (status) => resultLines(result, status));
+    return isOpen ? ExitCode.incomplete : ExitCode.ok;
+  },
+});
+
+function jsonOf({ did, stage, progress, planes }: NextResult) {
+  return {
+    ...{ did, stage, planes },
+    commit: progress?.commit ?? null,
+    conditions: progress?.proof?.conditions ?? [],
+    outOfReach: progress?.proof?.out_of_reach ?? [],
+  };
+}
+
+function resultLines({ did, stage, progress, planes }: NextResult, { steps }: RunStatus): readonly string[] {
+  if (did === "contained") {
+    return planes.map((one) => `plane ${planeLabel(one.plane)}: ${stateOf("contain", one)}`);
+  }
+  if (did === "idle" || stage === null) return [];
+  const commit = progress?.commit === null ? "" : `, commit ${short(progress?.commit)}`;
+  const conditions = progress?.proof?.conditions ?? [];
+  if (did === "proved") {
+    return [
+      `${stage}: ${shownWords(conditions)}${commit}`,
+      ...conditions.map(
+        ({ condition, verdict, evidence }) => `  ${condition}: ${verdict} (${evidence.length} observed)`,
+      ),
+    ];
+  }
+  const blocks = steps.find(({ step }) => step === stage)?.blocks ?? [];
+  return [`${stage}: NOT SHOWN CLOSED YET${commit}`, ...blockLines(blocks)];
+}
+
+/** What a settled stage's conditions show: a part that is not managed here is never called closed. */
+export function shownWords(conditions: readonly Pick<Evaluated, "condition" | "verdict">[]): string {
+  if (verdictOf(conditions) === "not_applicable") return "nothing to close, and that is shown";
+  const has = (verdict: Evaluated["verdict"]) => conditions.some((one) => one.verdict === verdict);
+  if (!has("unmanaged")) return "closed, and shown";
+  return has("met") ? "closed and shown as far as it is managed here" : "not managed here, so not shown";
+}
