@@ -5,7 +5,7 @@
 import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { sha256Tagged } from "../src/domain/digest.ts";
+import { sha256 } from "../src/domain/digest.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { ROOT, runProgram } from "./run-program.ts";
 import { runTests } from "./run-tests.ts";
@@ -74,7 +74,7 @@ async function buildElement(): Promise<string> {
 function sourcesDigest(): string {
   const files = globSync("**/*.*", { cwd: SOURCES }).sort();
   const texts = files.map((file) => `${file}\n${readFileSync(join(SOURCES, file), "utf8")}`);
-  return sha256Tagged(texts.join("\n")).slice("sha256:".length, "sha256:".length + 12);
+  return sha256(texts.join("\n")).toString("hex").slice(0, 12);
 }
 
 async function demand(program: string, args: readonly string[], cwd: string, hint: string): Promise<void> {

@@ -4,6 +4,7 @@
 
 import process from "node:process";
 import { type Command, CommanderError } from "commander";
+import { hexOfDigest, isDigest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { printableLine, printableText } from "../../domain/printable.ts";
 import { ExitCode, exitCodeOf } from "./exit-codes.ts";
@@ -73,7 +74,8 @@ export function renderJson(value: unknown): string {
 }
 
 export function short(id: string | null | undefined): string {
-  return id === null || id === undefined ? "-" : id.replace(/^sha256:/, "").slice(0, 12);
+  if (id === null || id === undefined) return "-";
+  return (isDigest(id) ? hexOfDigest(id) : id).slice(0, 12);
 }
 
 /** What became of something, with the reason for it where there is one. */

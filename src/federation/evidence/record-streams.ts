@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
-import { sha256Tagged } from "../../domain/digest.ts";
+import { digestOf, sha256Tagged } from "../../domain/digest.ts";
 import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { parseJson } from "../../domain/json.ts";
 import { Identifier, Word } from "../../records/format/fields.ts";
@@ -212,8 +212,10 @@ export async function collectStream(
   } catch (error) {
     return nothing((error as NodeJS.ErrnoException).code === "ENOENT" ? "absent" : "unreadable");
   }
-  const digest = `sha256:${hash.digest("hex")}`;
-  return { summary: { stream, state: "read", digest, included: items.length, ...counts }, items };
+  return {
+    summary: { stream, state: "read", digest: digestOf(hash), included: items.length, ...counts },
+    items,
+  };
 }
 
 /** Whole lines that are not empty, each undefined when it is too long. A last one without its end is still being written. */

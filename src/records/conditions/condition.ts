@@ -1,4 +1,5 @@
 // What a condition of a plane is, what it has to be shown for, and the circumstances in which it is evaluated.
+import { isDigest } from "../../domain/digest.ts";
 import { type EvidenceItem, isOwnRoom, startedAtOf, type Vantage } from "../format/evidence-item.ts";
 import type { Part, Scope } from "../format/fields.ts";
 import type { PlaneName } from "../format/removal-stages.ts";
@@ -99,7 +100,7 @@ export const CHECKS = {
     revision !== null && render !== null && references.includes(revision) && references.includes(render),
   nobody_present: ({ references }) => references.includes("present=0"),
   another_policy: ({ references }, { scope: { policy } }) => {
-    const named = references.find((one) => one.startsWith("sha256:"));
+    const named = references.find(isDigest);
     return named !== undefined && named !== policy;
   },
   same_process: (item, { scope: { started_at: before } }) => before === null || startedAtOf(item) === before,
