@@ -1,6 +1,6 @@
 // Which part of the sources may import which. Invariant: in each list, a name may import the names before it,
 // never one after it; so no cycle can be declared. `./task check` refuses every other import, type-only included.
-import { condense, cyclesOf, type ImportGraph } from "./structure.ts";
+import { cyclesOf, folderCyclesOf, type ImportGraph } from "./structure.ts";
 
 /** Folders directly below `src`, innermost first. */
 export const PRODUCT_LAYERS = [
@@ -108,8 +108,7 @@ export function boundaryProblems(graph: ImportGraph): string[] {
     }
   }
   for (const cycle of cyclesOf(graph)) problems.push(`these files import one another: ${cycle.join(", ")}`);
-  const folders = condense(graph, (file) => /^src\/(\w[\w-]*)\/([\w-]+)\/./.exec(file)?.[0].slice(0, -2));
-  for (const cycle of cyclesOf(folders))
+  for (const cycle of folderCyclesOf(graph))
     problems.push(`these folders import one another: ${cycle.join(", ")}`);
   return problems;
 }

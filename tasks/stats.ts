@@ -2,7 +2,7 @@
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROOT } from "./run-program.ts";
-import { condense, cyclesOf, readImports } from "./structure.ts";
+import { cyclesOf, folderCyclesOf, readImports } from "./structure.ts";
 
 const FOLDERS = ["src", "lab", "examples", "tasks", "tests", "bench"];
 const LONG_LINES = 400;
@@ -28,10 +28,9 @@ function figures(folder: string) {
 export async function printStats(args: readonly string[]): Promise<number> {
   const folders = FOLDERS.map(figures);
   const graph = readImports(["src"]);
-  const byFolder = condense(graph, (file) => file.split("/").slice(0, 3).join("/"));
   const totals = {
     fileCycles: cyclesOf(graph).length,
-    folderCycles: cyclesOf(byFolder).length,
+    folderCycles: folderCyclesOf(graph).length,
     testHelpers: globSync("tests/support/**/*.ts", { cwd: ROOT }).length,
   };
   if (args.includes("--json")) {

@@ -21,16 +21,15 @@ export function readImports(folders: readonly string[], root = ROOT): ImportGrap
 }
 
 /** The graph in which each file stands for the node that `nameOf` gives it; a node does not import itself. */
-export function condense(graph: ImportGraph, nameOf: (file: string) => string | undefined): ImportGraph {
+function condense(graph: ImportGraph, nameOf: (file: string) => string): ImportGraph {
   const edges = new Map<string, Set<string>>();
   for (const [file, imports] of graph) {
     const from = nameOf(file);
-    if (from === undefined) continue;
     const targets = edges.get(from) ?? new Set();
     edges.set(from, targets);
     for (const target of imports) {
       const to = nameOf(target);
-      if (to !== undefined && to !== from) targets.add(to);
+      if (to !== from) targets.add(to);
     }
   }
   return new Map([...edges].map(([from, targets]) => [from, [...targets].sort()]));
@@ -58,5 +57,20 @@ export function cyclesOf(graph: ImportGraph): string[][] {
     return lowest;
   };
   for (const node of graph.keys()) if (!order.has(node)) visit(node);
+  return cycles;
+}
+
+/**
+ * Groups of folders that import one another, at every depth: two folders are compared where their paths part. A file that
+ * lies beside folders is compared with them by itself, so a folder may use one file of its parent and be used by another.
+ */
+export function folderCyclesOf(graph: ImportGraph): string[][] {
+  const deepest = Math.max(...[...graph.keys()].map((file) => file.split("/").length));
+  const cycles: string[][] = [];
+  for (let depth = 1; depth < deepest; depth += 1) {
+    const folders = condense(graph, (file) => file.split("/").slice(0, depth).join("/"));
+    // A cycle of files alone is one of `cyclesOf`.
+    cycles.push(...cyclesOf(folders).filter((cycle) => cycle.some((node) => !node.endsWith(".ts"))));
+  }
   return cycles;
 }

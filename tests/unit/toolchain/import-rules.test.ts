@@ -78,6 +78,24 @@ describe("import rules", () => {
     ]);
   });
 
+  it("finds a cycle of folders at any depth, also through a file of their parent", () => {
+    const at = "src/federation/offboarding";
+    const graph = new Map([
+      [`${at}/run/context.ts`, [`${at}/record/facts.ts`]],
+      [`${at}/record/facts.ts`, []],
+      [`${at}/record/file.ts`, [`${at}/shared.ts`]],
+      [`${at}/shared.ts`, [`${at}/run/run-file.ts`]],
+      [`${at}/run/run-file.ts`, []],
+      // A folder may use one file of its parent and be used by another one.
+      ["src/gateway/render/render.ts", ["src/gateway/config.ts"]],
+      ["src/gateway/serve.ts", ["src/gateway/render/render.ts"]],
+      ["src/gateway/config.ts", []],
+    ]);
+    assert.deepEqual(boundaryProblems(graph), [
+      `these folders import one another: ${at}/record, ${at}/run, ${at}/shared.ts`,
+    ]);
+  });
+
   it("counts type-only, dynamic and side-effect imports", () => {
     const text = 'import type { A } from "./a.ts";\nimport "../b.ts";\nconst c = () => import("./c.ts");\n';
     assert.deepEqual(importsOf("src/domain/x.ts", text), ["src/domain/a.ts", "src/b.ts", "src/domain/c.ts"]);

@@ -4,8 +4,8 @@
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { KEPT_BY_CONTRACT, operatorItem } from "../../../records/format/evidence-item.ts";
 import { lookUntil } from "../../../runtime/concurrency.ts";
-import { recordOfRun } from "../private-record/file.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
+import { recordOfRun } from "../run/context.ts";
 import { addDutiesEvidence, type Run, readStage, runFile } from "../run/run-file.ts";
 import {
   type BegunPurge,

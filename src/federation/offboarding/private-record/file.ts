@@ -1,13 +1,12 @@
-// The private record as a file: read, made and changed; whether it agrees with the registry and the run; and what a signed
-// statement holds of it, everything else staying private. Invariants: nothing is read from, or written to, a location that
-// is refused; a file is written whole, mode 0600, and only if nothing in it is refused; setting a field keeps the others.
+// The private record as a file: read, made and changed; and whether it agrees with the registry.
+// Invariants: nothing is read from, or written to, a location that is refused; a file is written whole, mode 0600, and only
+// if nothing in it is refused; setting a field keeps the others.
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { editYaml } from "../../../runtime/edit-yaml.ts";
 import { inspectLocation } from "../../../runtime/private-file-location.ts";
 import { createFile, PRIVATE, writeWhole } from "../../../runtime/write-file.ts";
 import type { Partner, PartnerEntry, Registry } from "../../registry/partner.ts";
-import { counterpartyIn, type RunFile } from "../run/run-file.ts";
 import { checkRecordText, RecordError, type RecordProblem } from "./check.ts";
 import { type KnownValues, type PrivateRecord, RECORD_FIELDS } from "./schema.ts";
 
@@ -156,42 +155,4 @@ export function registryProblems(record: PrivateRecord, registry: Registry, entr
     if (!routes.has(path)) report(`affected.routes.${index}`, "is a path that the registry does not know");
   }
   return problems;
-}
-
-type RecordedRun = Omit<RunFile, "version" | "opened_at" | "baseline" | "contained_at" | "waivers" | "ended">;
-
-/** The record of a run. @throws RecordError, also when it is about another removal by now; as `requireRecord` does */
-export function recordOfRun(run: RecordedRun): PrivateRecord {
-  const record = requireRecord(run.private_record_file);
-  const wanted = [
-    ["partner.serverName", record.partner.serverName, counterpartyIn(run)],
-    ["revocation.kind", record.revocation.kind, run.kind],
-    ["revocation.trigger", record.revocation.trigger, run.trigger],
-    // A record that was written before the run's ID was is as good.
-    ["run", record.run ?? run.run, run.run],
-  ] as const;
-  const changed = wanted.filter(([, found, opened]) => found !== opened);
-  const problems = changed.map(([field]) => ({
-    ...{ rule: "record.classified", field, line: 0, message: "is not what the run was opened with" },
-    hint: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",
-  }));
-  if (problems.length > 0) throw new RecordError(run.private_record_file, problems);
-  return record;
-}
-
-export type RecordFacts = Readonly<ReturnType<typeof recordFacts>>;
-
-/** @throws as `recordOfRun` */
-export function recordFacts(run: RecordedRun) {
-  const { affected, attestation, change, duties, readmission } = recordOfRun(run);
-  const { retention, backups } = duties;
-  return {
-    owner: attestation.own,
-    references: { change: change.reference, rollback: change.rollback },
-    retention: { state: retention.state, until: retention.until ?? null },
-    backupsExpireBy: backups.expireBy,
-    purgeWaiver: duties.purge.waiver ?? null,
-    readmission: { ...readmission, owner: readmission.owner ?? null },
-    agents: affected.agents as readonly string[],
-  };
 }

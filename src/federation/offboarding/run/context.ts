@@ -1,6 +1,6 @@
 // What a removal is worked on with (the deployment, the keys that it signs with, what only people can say), one step of a
-// run at a time; and what keeps a step from being done: what was tried, what was found and what to do.
-// Invariant: a run that has ended is not worked on.
+// run at a time; and what keeps a step from being done: what was tried, what was found and what to do. Invariants: a run that
+// has ended is not worked on; of its private record a statement holds what `recordFacts` gives, and everything else stays private.
 import { resolve } from "node:path";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
@@ -18,8 +18,10 @@ import type { Revision } from "../../repository/repository.ts";
 import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { Block } from "../../workflow/procedure.ts";
 import type { JudgedCondition } from "../../workflow/step-verdict.ts";
-import type { RecordFacts } from "../private-record/file.ts";
-import { counterpartyIn, findRun, type OutOfReach, type Run } from "./run-file.ts";
+import { RecordError } from "../private-record/check.ts";
+import { requireRecord } from "../private-record/file.ts";
+import type { PrivateRecord } from "../private-record/schema.ts";
+import { counterpartyIn, findRun, type OutOfReach, type Run, type RunFile } from "./run-file.ts";
 
 export type Residual = CompletionPredicate["residual"];
 
@@ -90,6 +92,44 @@ export function blocksIn(stage: StageName, conditions: readonly JudgedCondition[
   ];
 }
 
+type RecordedRun = Omit<RunFile, "version" | "opened_at" | "baseline" | "contained_at" | "waivers" | "ended">;
+
+/** The record of a run. @throws RecordError, also when it is about another removal by now; as `requireRecord` does */
+export function recordOfRun(run: RecordedRun): PrivateRecord {
+  const record = requireRecord(run.private_record_file);
+  const wanted = [
+    ["partner.serverName", record.partner.serverName, counterpartyIn(run)],
+    ["revocation.kind", record.revocation.kind, run.kind],
+    ["revocation.trigger", record.revocation.trigger, run.trigger],
+    // A record that was written before the run's ID was is as good.
+    ["run", record.run ?? run.run, run.run],
+  ] as const;
+  const changed = wanted.filter(([, found, opened]) => found !== opened);
+  const problems = changed.map(([field]) => ({
+    ...{ rule: "record.classified", field, line: 0, message: "is not what the run was opened with" },
+    hint: "Put it back as it was, or abort the run (drawbridge offboarding abort) and open another.",
+  }));
+  if (problems.length > 0) throw new RecordError(run.private_record_file, problems);
+  return record;
+}
+
+export type RecordFacts = Readonly<ReturnType<typeof recordFacts>>;
+
+/** @throws as `recordOfRun` */
+export function recordFacts(run: RecordedRun) {
+  const { affected, attestation, change, duties, readmission } = recordOfRun(run);
+  const { retention, backups } = duties;
+  return {
+    owner: attestation.own,
+    references: { change: change.reference, rollback: change.rollback },
+    retention: { state: retention.state, until: retention.until ?? null },
+    backupsExpireBy: backups.expireBy,
+    purgeWaiver: duties.purge.waiver ?? null,
+    readmission: { ...readmission, owner: readmission.owner ?? null },
+    agents: affected.agents as readonly string[],
+  };
+}
+
 /** A run as the records see it. @throws DrawbridgeError `config_invalid` when a party has no pinned key */
 export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
   for (const name of [run.self, counterpartyIn(run)]) {
@@ -112,10 +152,7 @@ export async function registryBefore(federation: Federation, { baseline: { revis
   } catch (cause) {
     if (!(cause instanceof DrawbridgeError) || cause.code !== "repository_unusable") throw cause;
     const what = `the run was opened at ${revision}, whose registry cannot be read: ${cause.message}`;
-    throw new DrawbridgeError("repository_unusable", what, {
-      hint: BASELINE_HINT,
-      cause,
-    });
+    throw new DrawbridgeError("repository_unusable", what, { hint: BASELINE_HINT, cause });
   }
 }
 

@@ -25,8 +25,7 @@ import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../..
 import { removal, removalStep } from "../../workflow/procedure.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
 import { HINTS, judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
-import type { RecordFacts } from "../private-record/file.ts";
-import { BASELINE_HINT, type RunContext, registryBefore } from "../run/context.ts";
+import { BASELINE_HINT, type RecordFacts, type RunContext, registryBefore } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
 
 export const NOT_OUR_ROOM = "not_our_room";

@@ -18,9 +18,9 @@ import {
   changeRecordFile,
   createRecordFile,
   readRecordFile,
-  recordOfRun,
   requireRecord,
 } from "../../../../../src/federation/offboarding/private-record/file.ts";
+import { recordOfRun } from "../../../../../src/federation/offboarding/run/context.ts";
 import { inspectLocation } from "../../../../../src/runtime/private-file-location.ts";
 import { COMPLETE_RECORD, recordJson, recordWith } from "../../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../../support/temporary.ts";
