@@ -6,37 +6,19 @@ import { WorkLoop } from "../runtime/work-loop.ts";
 import { createCardRefresh } from "./agents/refresh-cards.ts";
 import { createCardTrustGate } from "./agents/trust.ts";
 import { createAuditExporter } from "./audit/exporter.ts";
-import { createCatchup } from "./catchup/catchup.ts";
 import type { BridgeContext } from "./context.ts";
-import { createEncryption, type Encryption } from "./create-encryption.ts";
+import { createEncryption } from "./create-encryption.ts";
+import { createIntake, type IntakeParts } from "./create-intake.ts";
+import { createLedgerAndGhosts } from "./create-ledger-and-ghosts.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
-import { createDelegationWorker, type DelegationWorker } from "./delegation/worker.ts";
+import { createDelegationWorker } from "./delegation/worker.ts";
 import { createRestoreGuard } from "./health/restore-guard.ts";
-import { redactedIn } from "./intake/cancellations.ts";
-import {
-  createTransactionHandler,
-  type HandledTransaction,
-  throughFailover,
-} from "./intake/handle-transaction.ts";
-import { createNamespace } from "./intake/namespace.ts";
-import { createIntakeServer } from "./intake/server.ts";
-import { createLedger, type Ledger } from "./ledger/ledger.ts";
-import type { ClaimRequest } from "./ledger/postgres.ts";
 import { openProcessConnection, releaseEnded } from "./ledger/processes.ts";
 import { createSteadiness } from "./ledger/retention.ts";
 import { createMembershipQueue } from "./matrix/answer-invitations.ts";
 import { createAvatars } from "./matrix/avatars.ts";
-import { Ghosts } from "./matrix/ghosts.ts";
-import { Homeserver } from "./matrix/homeserver.ts";
-import type { HomeserverOptions } from "./matrix/http.ts";
 import { plainRoomsOnly } from "./matrix/send-once.ts";
-import {
-  catchupMetrics,
-  delegationMetrics,
-  intakeEnvelopeMetrics,
-  intakeMetrics,
-  waitingGauges,
-} from "./metrics.ts";
+import { delegationMetrics, intakeEnvelopeMetrics, waitingGauges } from "./metrics.ts";
 import { createNoticeQueue } from "./notices/send-notices.ts";
 import { Ownership } from "./ownership.ts";
 import { createStatusQueue } from "./status-messages/send-status-messages.ts";
@@ -66,7 +48,7 @@ export function createServices(context: BridgeContext) {
     log,
   });
   wakeups.tell = (message) => ownership.notify(message);
-  const base = createBase(context, ownership);
+  const base = createLedgerAndGhosts(context, ownership);
   const { ledger, homeserver, ghosts } = base;
   const observe = intakeEnvelopeMetrics(metrics, { derived: wakeups.admitted, expired: wakeups.unanswered });
   const encryption = createEncryption({
@@ -163,126 +145,7 @@ export function createServices(context: BridgeContext) {
   };
 }
 
-function createBase(
-  { config, clock, log, random, agents, database, metrics, secrets }: BridgeContext,
-  ownership: Ownership,
-) {
-  const namespace = createNamespace({ serverName: config.homeserver.serverName, ...config.appservice });
-  const tables = createLedger(database.pool, secrets.keys, {
-    noticeIntervalMs: config.limits.noticeInterval,
-    roomGateMs: config.limits.roomGate,
-    servesEncryptedRooms: config.encryption.mode === "on",
-    isGhost: namespace.isOwn,
-  });
-  const ledger: Ledger = {
-    ...tables,
-    delegations: claimedBy(ownership, tables.delegations),
-    envelopes: claimedBy(ownership, tables.envelopes),
-    notices: claimedBy(ownership, tables.notices),
-    statuses: claimedBy(ownership, tables.statuses),
-    memberships: claimedBy(ownership, tables.memberships),
-  };
-  const homeserverOptions: HomeserverOptions = {
-    url: config.homeserver.url,
-    asToken: secrets.asToken,
-    requestTimeoutMs: config.homeserver.requestTimeout,
-    clock,
-    onKeysTooLarge: (user) =>
-      log.warn({ user }, "a user has more keys than are read, and gets no room keys for a while"),
-    observe: ({ operation, outcome, durationMs }) =>
-      metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
-  };
-  const homeserver = new Homeserver(homeserverOptions);
-  const mayMake = async (ghost: GhostMxid) =>
-    (await agents.current()).byGhost.has(ghost) || (await ledger.ghosts.recordedDevice(ghost)) !== undefined;
-  const ghosts = new Ghosts({ homeserver, ledger, clock, random, mayMake });
-  return { namespace, ledger, homeserverOptions, homeserver, ghosts };
-}
-
-/** Has rows claimed for this process, by its present number, and none while it has none. */
-function claimedBy<Request extends ClaimRequest, Row, Rest>(
-  ownership: Ownership,
-  rows: Rest & { readonly claim: (request: Request) => Promise<Row[]> },
-): Rest & { readonly claim: (request: Request) => Promise<Row[]> } {
-  const claim = async (request: Request) => {
-    const { claimant } = ownership;
-    return claimant === undefined ? [] : await rows.claim({ ...request, ...claimant });
-  };
-  return { ...rows, claim };
-}
-
-type Parts = ReturnType<typeof createBase> & {
-  readonly encryption: Encryption | undefined;
-  readonly wakeups: Wakeups;
-  readonly ownership: Ownership;
-  readonly delegations: DelegationWorker;
-};
-
-function createIntake(context: BridgeContext, parts: Parts) {
-  const { config, clock, log, stop, agents, metrics, secrets } = context;
-  const { ledger, ghosts, namespace, encryption, wakeups, ownership, delegations } = parts;
-  const { limits } = config;
-  const observe = intakeMetrics(metrics);
-  const handle = createTransactionHandler({
-    ledger,
-    agents,
-    namespace,
-    clock,
-    capacity: limits,
-    contextLifetimeMs: limits.contextLifetime,
-    slotFor: ({ agent, ghost }, isEncrypted) => {
-      const { claimant } = ownership;
-      const isServed = claimant !== undefined && (!isEncrypted || claimant.ghosts?.includes(ghost) !== false);
-      return isServed ? delegations.reserve(agent, claimant.holder) : undefined;
-    },
-    encryption: encryption?.intake,
-    ready: () => catchup.ready(),
-  });
-  const onCommitted = (transaction: HandledTransaction) => {
-    const { events } = transaction.read;
-    wakeups.admitted(transaction);
-    encryption?.redacted(redactedIn(events).map(({ event }) => event));
-    if (transaction.roomStateChanged) wakeups.wake("notices", "memberships");
-    if (transaction.mail > 0) wakeups.wake("inbox");
-  };
-  const catchup: ReturnType<typeof createCatchup> = createCatchup({
-    homeserver: parts.homeserverOptions,
-    ghosts,
-    agents,
-    positions: ledger.roomPositions,
-    handled: ledger.intake.handled,
-    intake: async ({ transactionId, events, order }) => {
-      const handled = await handle(transactionId, events, { recovered: order });
-      observe.recorded(handled);
-      onCommitted(handled);
-      return { admitted: handled.admitted + handled.envelopes };
-    },
-    catchupRoomState: async (ghost, inRooms) => {
-      await ledger.memberships.catchupRoomState(ghost, inRooms, clock.now());
-      wakeups.wake("memberships");
-    },
-    rooms: config.catchup.rooms,
-    isTurn: () => ownership.owns("catchup"),
-    catchup: encryption && ((ghost, signal) => encryption.devices.catchup(ghost, signal)),
-    clock,
-    log,
-    metrics: catchupMetrics(metrics),
-  });
-  const intake = createIntakeServer({
-    hsToken: secrets.hsToken,
-    bodyBytesMax: limits.transactionBodyBytes,
-    handle: throughFailover(handle, clock, stop),
-    onCommitted,
-    provideGhost: async (ghost) =>
-      (await agents.current()).byGhost.has(ghost) && (await ghosts.ensureGhost(ghost)).kind === "ok",
-    observe,
-    clock,
-    log,
-  });
-  return { intake, catchup };
-}
-
-function createRetentionLoop({ clock, config, metrics }: BridgeContext, { ledger, ownership }: Parts) {
+function createRetentionLoop({ clock, config, metrics }: BridgeContext, { ledger, ownership }: IntakeParts) {
   const isSteady = createSteadiness(clock);
   return new WorkLoop({
     clock,

@@ -96,13 +96,7 @@ export const FederationConfigFile = z.strictObject({
     violationsFile: Path,
   }),
   /** Absent: this organisation runs no bridge. */
-  card: z
-    .strictObject({
-      agentsFile: Path,
-      bridgeAuditFile: Path,
-      bridgeHealthUrl: Url,
-    })
-    .optional(),
+  card: z.strictObject({ agentsFile: Path, bridgeAuditFile: Path, bridgeHealthUrl: Url }).optional(),
   /** Absent: this organisation publishes no agent. */
   gateway: z
     .strictObject({

@@ -111,10 +111,7 @@ export const AgentEntry = z.strictObject({
     .optional(),
   /** Token bucket of all bridge processes: a question spends one before the first call, and keeps it for its retries. */
   rate: z
-    .strictObject({
-      perMinute: z.number().positive().default(60),
-      burst: z.int().min(1).default(20),
-    })
+    .strictObject({ perMinute: z.number().positive().default(60), burst: z.int().min(1).default(20) })
     .prefault({}),
   /** Which files that people attach to a question go to the agent, if its card accepts them too. Absent: none. */
   attachments: z

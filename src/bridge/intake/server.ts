@@ -115,10 +115,7 @@ export function createIntakeServer(options: {
   readonly log: Logger;
 }): FastifyInstance {
   const { handle, observe, clock, log } = options;
-  const server = Fastify({
-    logger: false,
-    routerOptions: { maxParamLength: 1_024 },
-  });
+  const server = Fastify({ logger: false, routerOptions: { maxParamLength: 1_024 } });
   server.removeAllContentTypeParsers();
   server.addContentTypeParser("*", (request: FastifyRequest, payload: Readable) =>
     takeBody(payload, request, options.bodyBytesMax),

@@ -114,10 +114,7 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
     async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
       await FIND.run(pool, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
       const claimed = await CLAIM.entities(pool, claimValues(request));
-      return claimed.map((row) => ({
-        ...row,
-        report: row.report && reportOf(row.delegationId, row.report),
-      }));
+      return claimed.map((row) => ({ ...row, report: row.report && reportOf(row.delegationId, row.report) }));
     },
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it */

@@ -6,10 +6,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 const AUTOMATED_NAMES = ["org.matrix.msc1767.automated", "m.automated"] as const;
 const BOUNCE_LIMIT_NAMES = ["io.github.m13253.bounce_limit", "m.bounce_limit"] as const;
 
-export const AUTOMATED_MARKS: UnknownObject = {
-  [AUTOMATED_NAMES[0]]: true,
-  [BOUNCE_LIMIT_NAMES[0]]: 1,
-};
+export const AUTOMATED_MARKS: UnknownObject = { [AUTOMATED_NAMES[0]]: true, [BOUNCE_LIMIT_NAMES[0]]: 1 };
 
 /** Whether a content says that a program sent it. A limit above 1 gets no answer either: an agent answers people. */
 export function isMarkedAutomated(content: UnknownObject): boolean {

@@ -28,11 +28,7 @@ export function renderRegistration(
     hs_token: tokens.hsToken,
     sender_localpart: appservice.senderLocalpart,
     rate_limited: false,
-    namespaces: {
-      users: [{ exclusive: true, regex: ghostNamespace(config) }],
-      aliases: [],
-      rooms: [],
-    },
+    namespaces: { users: [{ exclusive: true, regex: ghostNamespace(config) }], aliases: [], rooms: [] },
   };
   // One by one: a homeserver that knows none of a flag's names leaves the feature off without a word.
   const flags = {

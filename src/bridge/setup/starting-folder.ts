@@ -67,10 +67,7 @@ ${section({ contentKeys: { file: "secrets/content-keys" } })}
 # How often one sender, and all users of one server, may call agents. Each agent has a rate of its own in agents.yaml, 60 a
 # minute unless it says another. While a server may call less often than that, it leaves an agent something for others.
 ${section({
-  limits: {
-    senderRate: { perMinute: 15, burst: 5 },
-    serverRate: { perMinute: 30, burst: 10 },
-  },
+  limits: { senderRate: { perMinute: 15, burst: 5 }, serverRate: { perMinute: 30, burst: 10 } },
 })}
 
 agentsFile: agents.yaml

@@ -31,10 +31,7 @@ const CERTIFICATE = "certificate";
 function watched(directory: string, file: string): JsonObject {
   return {
     resource_api_version: "V3",
-    path_config_source: {
-      path: join(directory, file),
-      watched_directory: { path: join(directory, "live") },
-    },
+    path_config_source: { path: join(directory, file), watched_directory: { path: join(directory, "live") } },
   };
 }
 
