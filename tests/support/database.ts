@@ -1,7 +1,8 @@
 // A real PostgreSQL database for a test, of its own and already migrated; and everything that a database holds as text, in
 // which planted content can be searched for.
 // Invariants: databases are cloned from one template, and one that a test had is given to a later test of this process only
-// when it is like the template again, so tests never see each other's rows; a connection that a test leaves open fails
+// when it is like the template again (which costs a tenth of a new one): with its rows, next values and schema, and not where
+// a test has changed the schema, gathered statistics or filled more than a few pages; so tests never see each other's rows; a connection that a test leaves open fails
 // that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`) or, for a file run by itself, one that lives
 // as long as this process. Binary columns are searched as what they encode: bytes, and records of cryptographic stores as
 // their keys and values.
@@ -9,9 +10,9 @@ import { after, type TestContext } from "node:test";
 import { deserialize } from "node:v8";
 import pg, { type QueryResultRow } from "pg";
 import { decodeStringKey } from "../../src/bridge/crypto/idb-keys.ts";
+import { migrate } from "../../src/bridge/ledger/migrate.ts";
 import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
-import { makeTemplate } from "./database-template.ts";
 import { startTestServer, TEST_POSTGRES_URL, type TestServer } from "./test-server.ts";
 
 export interface TestDatabase {
@@ -36,6 +37,19 @@ const POOL_NAME = "test-database";
 // Any number will do, as long as every test process locks the same one.
 const TEMPLATE_LOCK = 4_711;
 const LEAK_PATIENCE_MS = 3_000;
+/** Deleted rows take room until they are vacuumed, and plans are made for tables of that size. */
+const FILLED_BYTES_MAX = 1024 * 1024;
+
+/** What each clone has beside its tables, in a schema of its own. */
+const OWN = `
+  CREATE SCHEMA template;
+  CREATE TABLE template.schema_changes ();
+  CREATE FUNCTION template.note_schema_change() RETURNS event_trigger LANGUAGE plpgsql AS $$
+    BEGIN INSERT INTO template.schema_changes DEFAULT VALUES; END $$;`;
+
+interface Names {
+  readonly name: string;
+}
 
 let ownServer: Promise<TestServer> | undefined;
 /** One connection a server, on which this process makes and drops databases. */
@@ -271,4 +285,41 @@ export async function databaseText(query: Query): Promise<ReadonlyMap<string, st
     texts.set(name, rows.map((row) => Object.values(row).map(cellText).join(" ")).join("\n"));
   }
   return texts;
+}
+
+/** Migrates an empty database and adds template.restore(), which is true where the clone is like its template again. */
+async function makeTemplate(pool: pg.Pool): Promise<void> {
+  await migrate(pool);
+  await pool.query(OWN);
+  // What refers to a table was made after it.
+  const { rows: tables } = await pool.query<Names>(
+    `SELECT quote_ident(relname) AS name FROM pg_class
+     WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY oid DESC`,
+  );
+  const { rows: sequences } = await pool.query<Names>(
+    `SELECT quote_literal(quote_ident(sequencename)) AS name FROM pg_sequences
+     WHERE schemaname = 'public' AND last_value IS NULL`,
+  );
+  const fill: string[] = [];
+  for (const { name } of tables) {
+    const text = `SELECT quote_literal(jsonb_agg(t)) AS rows FROM public.${name} t HAVING count(*) > 0`;
+    for (const { rows } of (await pool.query<{ rows: string }>(text)).rows) {
+      fill.unshift(
+        `INSERT INTO public.${name} SELECT * FROM jsonb_populate_recordset(NULL::public.${name}, ${rows});`,
+      );
+    }
+  }
+  await pool.query(`
+    CREATE FUNCTION template.restore() RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+      IF EXISTS (SELECT FROM template.schema_changes)
+        OR EXISTS (SELECT FROM pg_statistic s JOIN pg_class c ON c.oid = s.starelid WHERE c.relnamespace = 'public'::regnamespace)
+        OR (SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r') > ${FILLED_BYTES_MAX}
+      THEN RETURN false; END IF;
+      ${tables.map(({ name }) => `DELETE FROM public.${name};`).join(" ")}
+      ${fill.join(" ")}
+      ${sequences.map(({ name }) => `PERFORM setval(${name}, 1, false);`).join(" ")}
+      RETURN true;
+    END $$;
+    CREATE EVENT TRIGGER schema_changes ON ddl_command_end EXECUTE FUNCTION template.note_schema_change()`);
 }
