@@ -26,7 +26,7 @@ interface Pair {
 }
 
 /** Sends a message and waits until the watcher's client sees what `isIt` looks for. */
-async function seen(
+async function timeUntil(
   { asker, watcher, positions }: Pair,
   room: RoomId,
   content: Readonly<Record<string, unknown>>,
@@ -89,9 +89,9 @@ async function run({ progress }: BenchContext): Promise<readonly BenchRow[]> {
       body: `${ghost}: ${TRAITS["org-b"].sampleQuestion}`,
       "m.mentions": { user_ids: [ghost] },
     };
-    const message = (room: RoomId) => seen(pair, room, said, (event, sent) => event.event_id === sent);
+    const message = (room: RoomId) => timeUntil(pair, room, said, (event, sent) => event.event_id === sent);
     const question = (room: RoomId) =>
-      seen(
+      timeUntil(
         pair,
         room,
         asked,

@@ -41,13 +41,13 @@ function stageRow(stage: Stage): BenchRow {
 }
 
 /** From the decision: the start of the commands, one's own stages, the wait for the other's, and the signing between. */
-function allPlanesRow(organisation: string, seen: readonly Stage[]): BenchRow {
-  const planes = stagesOf(organisation, seen).filter(({ planeNumber }) => planeNumber !== null);
+function allPlanesRow(organisation: string, stages: readonly Stage[]): BenchRow {
+  const planes = stagesOf(organisation, stages).filter(({ planeNumber }) => planeNumber !== null);
   const took = sumOf(planes, tookMs);
   const sinceDecision = Math.max(...planes.map(({ closedAfterMs }) => closedAfterMs));
   const [first] = planes;
   const start = first === undefined ? 0 : first.closedAfterMs - tookMs(first);
-  const waited = sumOf(planes.slice(0, -1), (stage) => bothClosedAt(stage, seen) - stage.closedAt);
+  const waited = sumOf(planes.slice(0, -1), (stage) => bothClosedAt(stage, stages) - stage.closedAt);
   return {
     measure: `${organisation}: decision to all five planes closed, signed by both between the stages`,
     ours: seconds(sinceDecision),
@@ -60,9 +60,9 @@ function allPlanesRow(organisation: string, seen: readonly Stage[]): BenchRow {
 }
 
 /** From when both have shown a stage closed until the next is opened: until then, one waits for the other's stage. */
-function signingRow(organisation: string, seen: readonly Stage[]): BenchRow {
-  const own = stagesOf(organisation, seen);
-  const each = own.slice(1).map((next, index) => next.openedAt - bothClosedAt(own[index] ?? next, seen));
+function signingRow(organisation: string, stages: readonly Stage[]): BenchRow {
+  const own = stagesOf(organisation, stages);
+  const each = own.slice(1).map((next, index) => next.openedAt - bothClosedAt(own[index] ?? next, stages));
   const took = sumOf(each, (ms) => ms);
   return {
     measure: `${organisation}: signing and passing on between the six stages`,
@@ -74,14 +74,14 @@ function signingRow(organisation: string, seen: readonly Stage[]): BenchRow {
   };
 }
 
-function stagesOf(organisation: string, seen: readonly Stage[]): readonly Stage[] {
-  const own = seen.filter((stage) => stage.organisation === organisation);
+function stagesOf(organisation: string, stages: readonly Stage[]): readonly Stage[] {
+  const own = stages.filter((stage) => stage.organisation === organisation);
   return own.sort((one, other) => one.openedAt - other.openedAt);
 }
 
 /** When the slower of the two has shown a stage closed. */
-function bothClosedAt({ stage }: Stage, seen: readonly Stage[]): number {
-  return Math.max(...seen.filter((one) => one.stage === stage).map(({ closedAt }) => closedAt));
+function bothClosedAt({ stage }: Stage, stages: readonly Stage[]): number {
+  return Math.max(...stages.filter((one) => one.stage === stage).map(({ closedAt }) => closedAt));
 }
 
 function sumOf<T>(values: readonly T[], of: (value: T) => number): number {

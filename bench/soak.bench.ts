@@ -28,7 +28,7 @@ const HOSTILE: readonly AgentBehaviour[] = [
   { kind: "endless" },
   { kind: "hang" },
   { kind: "never-done" },
-  { kind: "asks" },
+  { kind: "input_required" },
   { kind: "away" },
 ];
 

@@ -33,7 +33,7 @@ async function breakGlass(directory: string, report: Report): Promise<void> {
     return new Set(PolicyFile.parse(JSON.parse(text)).allowed_servers);
   };
   const transport = () => readFileSync(join(folder, "transport/homeserver.yaml"), "utf8");
-  const walk = async (result: ActResult) => {
+  const applySteps = async (result: ActResult) => {
     parts.applied.length = 0;
     return applyPlanes(federation, result.act, result.partner);
   };
@@ -49,7 +49,7 @@ async function breakGlass(directory: string, report: Report): Promise<void> {
   const contained = await performAct(federation, "contain", PARTNER);
   const { serverName } = contained.partner.partner;
   report("the border admits the partner before", before.has(serverName));
-  const closed = await walk(contained);
+  const closed = await applySteps(contained);
   report(
     "containment closes planes 5, 4, 2 and 3, in this order",
     closed.every(({ done }) => done),
@@ -103,7 +103,7 @@ async function breakGlass(directory: string, report: Report): Promise<void> {
   const restored = await performAct(federation, "restore", PARTNER);
   report(
     "restoring opens planes 3, 2, 4 and 5",
-    (await walk(restored)).every(({ done }) => done),
+    (await applySteps(restored)).every(({ done }) => done),
   );
   report("in this order", parts.applied.join() === [...CONTAINMENT_ORDER].reverse().join());
   report("the border takes the partner back", [...admitted()].join() === [...before].join());

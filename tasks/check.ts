@@ -129,10 +129,10 @@ async function runStep(step: Step, fixes: Fixes): Promise<StepResult> {
 export async function check(args: readonly string[]): Promise<number> {
   const fixes: Fixes = { fix: args.includes("--fix"), update: args.includes("--update") };
   // Steps that rewrite files go one after the other, since others read them.
-  const sideBySide = fixes.fix || fixes.update ? [] : STEPS.map((step) => runStep(step, fixes));
+  const concurrent = fixes.fix || fixes.update ? [] : STEPS.map((step) => runStep(step, fixes));
   let failed = 0;
   for (const [index, step] of STEPS.entries()) {
-    const { problem, seconds } = await (sideBySide[index] ?? runStep(step, fixes));
+    const { problem, seconds } = await (concurrent[index] ?? runStep(step, fixes));
     process.stdout.write(`${problem === "" ? "ok    " : "FAILED"}  ${step.name} (${seconds.toFixed(1)} s)\n`);
     if (problem === "") continue;
     failed++;

@@ -20,7 +20,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
     "Mentions, direct rooms, replies and threads trigger, by text or a file; edits, notices, marked messages and ghosts never; a redaction cancels and clears.",
   "INT-7": "A malformed event is recorded and skipped; the others of its transaction are taken.",
   "INT-8":
-    "What the homeserver loses when it stops is read back once it is there again, in its order, and taken once.",
+    "What the homeserver loses when it stops is caught up once it is there again, in its order, and taken once.",
   "DEL-1":
     "One row a pair, for ever; a room's delegations are dispatched in order, under a lease with a fence.",
   "DEL-2":
@@ -101,7 +101,7 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "ENC-7":
     "What is said in an encrypted room is encrypted when it is sent, under its stored transaction ID, and stored nowhere so.",
   "ENC-8":
-    "Keys that the homeserver's transactions lost are read back, within bounds, and never room events with them.",
+    "Keys that the homeserver's transactions lost are caught up, within bounds, and never room events with them.",
   "ENC-9":
     "An encrypted event is believed when its sender owns the device it came from, the policy trusts that device, and it is no replay.",
   "ENC-10":

@@ -1,5 +1,5 @@
 // The structure of the sources: their files, their imports, and the cycles among them. Reads text only.
-// Invariants: type-only and dynamic imports count like any other; a file outside `src` is never a node.
+// Invariants: type-only and dynamic imports count like any other; a graph holds the files below the folders that were asked for.
 import { globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { ROOT } from "./run-program.ts";

@@ -92,7 +92,7 @@ function report(totals: ChaosTotals, print: (line: string) => void): void {
     questions,
     answered,
     ended,
-    readBack,
+    byCatchup,
     overtaken,
     violations,
     folder,
@@ -101,7 +101,7 @@ function report(totals: ChaosTotals, print: (line: string) => void): void {
   print(`faults: ${listed(faults)}`);
   print(`questions: ${listed(questions)}`);
   print(
-    `${answered} answered, ${ended} ended without an answer, ${readBack} read back, ${overtaken} delivered late; ${violations.length} violations`,
+    `${answered} answered, ${ended} ended without an answer, ${byCatchup} by catchup, ${overtaken} delivered late; ${violations.length} violations`,
   );
   for (const violation of violations) print(`VIOLATION: ${violation}`);
   if (violations.length === 0) return;

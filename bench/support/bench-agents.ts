@@ -20,7 +20,7 @@ export type AgentBehaviour =
   /** Makes a task that never ends, with another progress text at each poll. */
   | { readonly kind: "never-done" }
   /** Asks a question at each state of its task. */
-  | { readonly kind: "asks" }
+  | { readonly kind: "input_required" }
   /** Answers 503. */
   | { readonly kind: "away" };
 
@@ -45,7 +45,8 @@ export async function startAgents(
     const task = (state: string, rest: object = {}) => ({ id, contextId: id, status: { state, ...rest } });
     polls += 1;
     if (behaviour.kind === "never-done") return task("TASK_STATE_WORKING", said(`step ${polls}`));
-    if (behaviour.kind === "asks") return task("TASK_STATE_INPUT_REQUIRED", said(`Which one, ${polls}?`));
+    if (behaviour.kind === "input_required")
+      return task("TASK_STATE_INPUT_REQUIRED", said(`Which one, ${polls}?`));
     if (performance.now() < (readyAt.get(id) ?? 0)) return task("TASK_STATE_WORKING");
     readyAt.delete(id);
     const artifacts = [{ artifactId: "answer", parts: [{ text: "yes" }] }];
@@ -59,7 +60,7 @@ export async function startAgents(
     if (call.params.message === undefined) return result(taskOf(behaviour, call.params.id ?? ""));
     const id = systemRandom.bytes(8).toString("hex");
     if (behaviour.kind === "task") readyAt.set(id, performance.now() + behaviour.ms);
-    if (["task", "never-done", "asks"].includes(behaviour.kind))
+    if (["task", "never-done", "input_required"].includes(behaviour.kind))
       return result({ task: taskOf(behaviour, id) });
     result({ message: { messageId: id, role: "ROLE_AGENT", parts: partsOf(behaviour) } });
   };

@@ -279,6 +279,6 @@ def test_a_sender_that_is_none_is_denied(sender: object) -> None:
         assert now(answer) == denial
 
 
-def test_the_homeserver_sees_the_parameters_that_it_looks_for() -> None:
+def test_the_homeserver_finds_the_parameters_that_it_needs() -> None:
     # It passes a room's configuration only to a callback that has two parameters.
     assert len(inspect.signature(admitting().ask.user_may_create_room).parameters) == 2

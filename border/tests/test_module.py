@@ -109,7 +109,7 @@ async def ask(acls: EnforcedAcls, server: str) -> tuple[object, ...]:
     return tuple(await acls.enforcement("!room", server))
 
 
-def test_a_stale_entry_is_seen_and_forgotten() -> None:
+def test_a_stale_entry_is_found_and_forgotten() -> None:
     acl = event("@a:a.test", "m.room.server_acl", state_key="", content={"allow": ["*"], "deny": ["b.test"]})
     lookup = Lookup(None)
     acls = EnforcedAcls(fake_api(lookup, acl))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""PLN-3: the policy in force is the file's at the next look; what cannot be read denies everybody."""
+"""PLN-3: the policy in force is the file's at the next check; what cannot be read denies everybody."""
 
 import os
 from collections.abc import Callable
@@ -17,21 +17,21 @@ LATER_NS = 4_000_000_000_000_000_000
 
 
 class Watched:
-    """A watched policy with what it has told and how often it has read."""
+    """A watched policy with what it has reported and how often it has read."""
 
     def __init__(self, path: Path, clock_ns: Callable[[], int] = lambda: LATER_NS) -> None:
         self.path = path
-        self.told: list[InForce] = []
+        self.reported: list[InForce] = []
         self.reads = 0
         self.policy = WatchedPolicy(
-            str(path), OWN, clock_ns=clock_ns, on_change=self.told.append, read=self._read
+            str(path), OWN, clock_ns=clock_ns, on_change=self.reported.append, read=self._read
         )
 
     def _read(self, path: str) -> PolicyBytes:
         self.reads += 1
         return read_policy_file(path)
 
-    def seen(self) -> tuple[str, str | None, set[str]]:
+    def state(self) -> tuple[str, str | None, set[str]]:
         now = self.policy.current()
         return now.state, now.alarm, set(now.allowed)
 
@@ -43,13 +43,13 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_new_file_decides_at_the_next_look(path: Path) -> None:
+def test_a_new_file_decides_at_the_next_check(path: Path) -> None:
     watched = Watched(path)
-    assert watched.seen() == ("in_force", None, {OWN, PARTNER})
+    assert watched.state() == ("in_force", None, {OWN, PARTNER})
     replace(path, policy_text([OWN, THIRD]))
-    assert watched.seen() == ("in_force", None, {OWN, THIRD})
+    assert watched.state() == ("in_force", None, {OWN, THIRD})
     path.write_bytes(policy_text([OWN]))
-    assert watched.seen() == ("in_force", None, {OWN})
+    assert watched.state() == ("in_force", None, {OWN})
 
 
 def test_a_file_that_has_not_changed_is_not_read_again(path: Path) -> None:
@@ -57,17 +57,17 @@ def test_a_file_that_has_not_changed_is_not_read_again(path: Path) -> None:
     for _ in range(100):
         watched.policy.current()
     assert watched.reads == 1
-    assert len(watched.told) == 1
+    assert len(watched.reported) == 1
 
 
-def test_a_file_that_means_the_same_is_not_told_as_a_change(path: Path) -> None:
+def test_a_file_that_means_the_same_is_not_reported_as_a_change(path: Path) -> None:
     watched = Watched(path)
     replace(path, policy_text([OWN, PARTNER]))
-    assert watched.seen() == ("in_force", None, {OWN, PARTNER})
-    assert len(watched.told) == 1
+    assert watched.state() == ("in_force", None, {OWN, PARTNER})
+    assert len(watched.reported) == 1
 
 
-def test_a_change_within_one_tick_of_the_file_systems_clock_is_seen(path: Path) -> None:
+def test_a_change_within_one_tick_of_the_file_systems_clock_is_observed(path: Path) -> None:
     # The second content has the same length, time and inode as the first: lstat cannot tell them apart.
     changed_at = path.stat().st_ctime_ns
     clock = [changed_at + 1]
@@ -103,16 +103,16 @@ def test_a_refused_file_leaves_the_last_valid_policy_and_raises_an_alarm(
     watched = Watched(path)
     digest = watched.policy.current().digest
     replace(path, data)
-    assert watched.seen() == ("last_valid", alarm, {OWN, PARTNER})
+    assert watched.state() == ("last_valid", alarm, {OWN, PARTNER})
     assert watched.policy.current().digest == digest
-    assert [told.alarm for told in watched.told] == [None, alarm]
+    assert [one.alarm for one in watched.reported] == [None, alarm]
 
     fresh = Watched(path)
-    assert fresh.seen() == ("deny_all", alarm, set())
+    assert fresh.state() == ("deny_all", alarm, set())
     assert fresh.policy.current().digest is None
 
     replace(path, policy_text([OWN]))
-    assert watched.seen() == fresh.seen() == ("in_force", None, {OWN})
+    assert watched.state() == fresh.state() == ("in_force", None, {OWN})
 
 
 @pytest.mark.parametrize(
@@ -123,17 +123,17 @@ def test_a_policy_without_the_local_server_denies_everybody(path: Path, data: by
     watched = Watched(path)
     before = watched.policy.current().digest
     replace(path, data)
-    assert watched.seen() == ("deny_all", alarm, set())
+    assert watched.state() == ("deny_all", alarm, set())
     assert watched.policy.current().denies_all_invites
     assert watched.policy.current().digest not in {None, before}
     # A broken file after it opens nothing: what stays in force is the denial.
     replace(path, b"{")
-    assert watched.seen() == ("deny_all", "not_json", set())
+    assert watched.state() == ("deny_all", "not_json", set())
 
 
 def test_a_local_server_named_without_its_port_is_missing(path: Path) -> None:
     replace(path, policy_text([OWN.split(":", maxsplit=1)[0], PARTNER]))
-    assert Watched(path).seen() == ("deny_all", "local_server_missing", set())
+    assert Watched(path).state() == ("deny_all", "local_server_missing", set())
 
 
 def put_nothing(_path: Path) -> None:
@@ -173,15 +173,15 @@ def test_what_is_no_readable_file_denies_everybody_until_there_is_one(
     path.unlink()
     put(path)
     for _ in range(3):
-        assert watched.seen() == ("deny_all", alarm, set())
-    assert Watched(path).seen() == ("deny_all", alarm, set())
-    assert len(watched.told) == 2, "an alarm is told once"
+        assert watched.state() == ("deny_all", alarm, set())
+    assert Watched(path).state() == ("deny_all", alarm, set())
+    assert len(watched.reported) == 2, "an alarm is reported once"
 
     if path.is_dir():
         path.rmdir()
     path.unlink(missing_ok=True)
     replace(path, policy_text([OWN, PARTNER]))
-    assert watched.seen() == ("in_force", None, {OWN, PARTNER})
+    assert watched.state() == ("in_force", None, {OWN, PARTNER})
 
 
 def test_a_mounted_config_map_is_followed(tmp_path: Path) -> None:
@@ -198,9 +198,9 @@ def test_a_mounted_config_map_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
     path.symlink_to("..data/policy.json")
     watched = Watched(path)
-    assert watched.seen() == ("in_force", None, {OWN, PARTNER})
+    assert watched.state() == ("in_force", None, {OWN, PARTNER})
     put("..2", [OWN])
-    assert watched.seen() == ("in_force", None, {OWN})
+    assert watched.state() == ("in_force", None, {OWN})
 
 
 def test_a_file_that_may_not_be_read_denies_everybody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,9 +211,9 @@ def test_a_file_that_may_not_be_read_denies_everybody(path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "open", refuse)
     replace(path, policy_text([OWN, THIRD]))
-    assert watched.seen() == ("deny_all", "policy_unreadable", set())
+    assert watched.state() == ("deny_all", "policy_unreadable", set())
     monkeypatch.undo()
-    assert watched.seen() == ("in_force", None, {OWN, THIRD})
+    assert watched.state() == ("in_force", None, {OWN, THIRD})
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)

@@ -35,8 +35,8 @@ export interface RoomView {
   /** Whether all of it came encrypted, and this organisation's client opened it. */
   readonly encrypted: boolean;
   /** When this organisation's homeserver showed the question, and all of the answer, to its user. */
-  readonly questionSeenAt: number | null;
-  readonly answerSeenAt: number | null;
+  readonly questionArrivedAt: number | null;
+  readonly answerArrivedAt: number | null;
 }
 
 export interface AskResult {
@@ -155,7 +155,7 @@ class Watcher {
     outcome: Promise<DelegationRecord>,
     deadline: number,
   ): Promise<RoomView> {
-    let questionSeenAt: number | null = null;
+    let questionArrivedAt: number | null = null;
     let record: DelegationRecord | undefined;
     let endAt = deadline;
     outcome.then(
@@ -170,7 +170,7 @@ class Watcher {
       const { next, events } = await this.#user.sync(this.#roomId, this.#position, SYNC_WAIT_MS);
       this.#position = next;
       for (const event of events) {
-        if (event.event_id === questionEventId) questionSeenAt = clock.now();
+        if (event.event_id === questionEventId) questionArrivedAt = clock.now();
         if (this.#answers(event, questionEventId)) this.answer.push(event);
       }
       const last = record?.reply_event_id ?? undefined;
@@ -186,8 +186,8 @@ class Watcher {
       text: answer.length === 0 ? null : answer.map(({ content }) => String(content["body"])).join(""),
       eventIds: answer.map((event) => event.event_id),
       encrypted: answer.length > 0 && answer.every((event) => event.encrypted === true),
-      questionSeenAt,
-      answerSeenAt: answer.length === 0 ? null : clock.now(),
+      questionArrivedAt,
+      answerArrivedAt: answer.length === 0 ? null : clock.now(),
     };
   }
 

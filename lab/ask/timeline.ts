@@ -47,7 +47,7 @@ export function timelineOf(
   const sent = add(result.sentAt, "the question is sent");
   const recorded = add(audit.admitted_at, `${bridgeOf}'s bridge has recorded it and acknowledged it`, sent);
   add(result.sendAnsweredAt, "the homeserver has told the asker that it is sent", sent);
-  add(views[partner].questionSeenAt, `it is in ${partner}'s view of the room`, sent);
+  add(views[partner].questionArrivedAt, `it is in ${partner}'s view of the room`, sent);
   const startedAt = gateway === null ? undefined : Date.parse(gateway.start_time);
   const letIn = add(startedAt, `${publisher}'s gateway lets it in: azp ${gateway?.azp}`, recorded);
   const worked = add(
@@ -66,8 +66,8 @@ export function timelineOf(
     `${bridgeOf}'s homeserver has the answer`,
     ...[accepted, letIn, recorded],
   );
-  add(views[bridgeOf].answerSeenAt, `the answer is in ${bridgeOf}'s view of the room`, answered);
-  add(views[partner].answerSeenAt, `the answer is in ${partner}'s view of the room`, answered);
+  add(views[bridgeOf].answerArrivedAt, `the answer is in ${bridgeOf}'s view of the room`, answered);
+  add(views[partner].answerArrivedAt, `the answer is in ${partner}'s view of the room`, answered);
   add(
     audit.time,
     `the delegation has ended: ${audit.outcome}, ${audit.terminal_reason}`,

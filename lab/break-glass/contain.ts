@@ -35,7 +35,7 @@ export interface Contained {
   /** The probe run in which everything agreed, or the last one. */
   readonly probed: unknown;
   /** Earlier probe runs that found a difference: an event that was sent before a room closed may arrive after it. */
-  readonly earlierLooks: readonly unknown[];
+  readonly earlierRuns: readonly unknown[];
   readonly programs: ProgramsAfter;
   /** What does not hold: an open plane, an affected bystander, a restart, a probe. */
   readonly problems: readonly string[];
@@ -78,7 +78,7 @@ export async function contain(parties: Parties, traffic: boolean, progress: Prog
   return {
     ...{ act: "contain", observed, decidedAt, acted: acted.output, programs },
     probed: probed?.output,
-    earlierLooks: runs.slice(0, -1).map(({ output }) => output),
+    earlierRuns: runs.slice(0, -1).map(({ output }) => output),
     problems: [
       ...(acted.code === 0 ? [] : [`federation contain --apply ended with ${acted.code}`]),
       ...observed.filter((one) => !isAsContained(one)).map(problemOf),

@@ -27,27 +27,27 @@ const Probed = z.object({
   items: z.array(z.object({ item: EvidenceItem, outcome: z.string() })),
 });
 
-export function renderContained({ lab, org, partner }: Parties, seen: Contained): string {
-  const hasWitness = seen.observed.some(({ plane }) => plane === null);
+export function renderContained({ lab, org, partner }: Parties, result: Contained): string {
+  const hasWitness = result.observed.some(({ plane }) => plane === null);
   return [
-    tableOf("contain", seen.observed),
-    actedLine("closed", seen),
-    ...seen.earlierLooks.map(earlierProbes),
-    probesOf(partner, seen.probed, hasWitness),
-    programsLine(org, seen.programs),
-    bystanderLine(partner, seen.observed),
+    tableOf("contain", result.observed),
+    actedLine("closed", result),
+    ...result.earlierRuns.map(earlierProbes),
+    probesOf(partner, result.probed, hasWitness),
+    programsLine(org, result.programs),
+    bystanderLine(partner, result.observed),
     `Next: ${restoreTask(lab.name, partner, org)}   # admits it again\n`,
   ].join("\n");
 }
 
-export function renderRestored({ org, partner }: Parties, seen: Restored): string {
-  const { audit, asker, ghost } = seen.answered;
-  const accepted = seen.accepted.map(({ user, room }) => `  ${user}  ${room}\n`).join("");
+export function renderRestored({ org, partner }: Parties, result: Restored): string {
+  const { audit, asker, ghost } = result.answered;
+  const accepted = result.accepted.map(({ user, room }) => `  ${user}  ${room}\n`).join("");
   return [
-    tableOf("restore", seen.observed),
-    actedLine("in force", seen),
-    `Invitations of ${org} that people of ${partner} have accepted: ${seen.accepted.length}\n${accepted}`,
-    programsLine(org, seen.programs),
+    tableOf("restore", result.observed),
+    actedLine("in force", result),
+    `Invitations of ${org} that people of ${partner} have accepted: ${result.accepted.length}\n${accepted}`,
+    programsLine(org, result.programs),
     `${asker} asked ${ghost}: ${audit.outcome}, ${audit.terminal_reason}\n`,
   ].join("\n");
 }

@@ -20,7 +20,7 @@ export const THEMSELVES = "themselves";
 interface Message {
   readonly sentAt: number;
   /** Null for one that never arrived. */
-  readonly seenAt: number | null;
+  readonly arrivedAt: number | null;
 }
 
 export interface BystanderSummary {
@@ -45,7 +45,7 @@ const REQUEST_MS = 3_000;
  * Longer than Synapse leaves a room alone that it was working on when it was stopped: its lock on the room ends
  * after two minutes, and is checked once a minute.
  */
-const SEEN_WITHIN_MS = 240_000;
+const ARRIVES_WITHIN_MS = 240_000;
 
 interface Stream {
   readonly organisation: CompleteOrganisation;
@@ -95,7 +95,7 @@ export class BystanderTraffic {
     return COMPLETE_ORGANISATIONS.map((organisation) => {
       const all = this.#of(organisation);
       const took = all
-        .flatMap(({ sentAt, seenAt }) => (seenAt === null ? [] : [seenAt - sentAt]))
+        .flatMap(({ sentAt, arrivedAt }) => (arrivedAt === null ? [] : [arrivedAt - sentAt]))
         .sort((one, other) => one - other);
       return {
         organisation,
@@ -111,9 +111,9 @@ export class BystanderTraffic {
   /** The longest time that a message of an organisation's bystanders took within a period. */
   longestWithin(organisation: CompleteOrganisation, from: number, until: number): number {
     const within = this.#of(organisation).filter(
-      ({ sentAt, seenAt }) => sentAt <= until && (seenAt === null || seenAt >= from),
+      ({ sentAt, arrivedAt }) => sentAt <= until && (arrivedAt === null || arrivedAt >= from),
     );
-    return Math.max(0, ...within.map(({ sentAt, seenAt }) => (seenAt ?? until) - sentAt));
+    return Math.max(0, ...within.map(({ sentAt, arrivedAt }) => (arrivedAt ?? until) - sentAt));
   }
 
   #of(organisation: CompleteOrganisation): readonly Message[] {
@@ -168,18 +168,18 @@ async function sendAndSee(stream: Stream): Promise<Message> {
   const sentAt = clock.now();
   const transaction = newTransaction();
   let event: string | undefined;
-  for (const deadline = sentAt + SEEN_WITHIN_MS; clock.now() < deadline; ) {
+  for (const deadline = sentAt + ARRIVES_WITHIN_MS; clock.now() < deadline; ) {
     if (event === undefined) {
       event = await send(stream, transaction);
       if (event === undefined) await clock.sleep(RETRY_MS);
       continue;
     }
     if (await stream.to.sees(stream.room, event, REQUEST_MS).catch(() => false)) {
-      return { sentAt, seenAt: clock.now() };
+      return { sentAt, arrivedAt: clock.now() };
     }
     await clock.sleep(POLL_MS);
   }
-  return { sentAt, seenAt: null };
+  return { sentAt, arrivedAt: null };
 }
 
 /** Messages between a contained partner and the witness, both ways; none where no witness runs. */
@@ -198,11 +198,11 @@ export async function bystanderMessages(
     attempt: async (): Promise<AttemptFinding> => {
       const event = await from.send(room, NOTICE);
       const times = { timeoutMs: 5_000, everyMs: 50 };
-      const seen = await pollFor(async () => (await to.sees(room, event)) || undefined, times);
+      const arrived = await pollFor(async () => (await to.sees(room, event)) || undefined, times);
       const found = { layer: "homeserver", status: 200 } as const;
-      return seen
-        ? { ...found, verdict: "open", reason: "seen" }
-        : { ...found, verdict: "unknown", reason: "not_seen" };
+      return arrived
+        ? { ...found, verdict: "open", reason: "arrived" }
+        : { ...found, verdict: "unknown", reason: "not_arrived" };
     },
   });
   return [

@@ -92,11 +92,11 @@ function postings(poster: Person, watcher: Person, room: RoomId): WatchedAttempt
     attempt: async () => {
       const { answer, eventId } = await poster.send(room);
       if (eventId === undefined) return homeserverRefusal(answer) ?? unclear(answer.status);
-      const seen = await pollFor(async () => (await watcher.sees(room, eventId)) || undefined, ARRIVED);
+      const arrived = await pollFor(async () => (await watcher.sees(room, eventId)) || undefined, ARRIVED);
       // A message that is not seen may only be late.
-      return seen
-        ? { ...unclear(200), verdict: "open", reason: "seen" }
-        : { ...unclear(200), reason: "not_seen" };
+      return arrived
+        ? { ...unclear(200), verdict: "open", reason: "arrived" }
+        : { ...unclear(200), reason: "not_arrived" };
     },
   };
 }
@@ -113,14 +113,14 @@ function joins(person: Person, watcher: Person, server: string, room: RoomId): W
     attempt: async () => {
       const answer = await person.join(room, [server]);
       if (answer.status !== 200) return homeserverRefusal(answer) ?? unclear(answer.status);
-      const seen = await pollFor(async () => {
+      const arrived = await pollFor(async () => {
         const members = await watcher.joinedFrom(room, person.serverName);
         return members?.includes(person.userId) || undefined;
       }, ARRIVED);
       await person.leave(room);
-      return seen
+      return arrived
         ? { ...unclear(200), verdict: "open", reason: "joined" }
-        : { ...unclear(200), reason: "not_seen" };
+        : { ...unclear(200), reason: "not_arrived" };
     },
   };
 }

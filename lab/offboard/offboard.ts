@@ -20,7 +20,7 @@ import { type Signer, signersOf, stagesIn, type Waived, waivedIn } from "./recor
 import { type Verified, verify } from "./verify.ts";
 import { type ClosedStage, removeBetween, type WorkflowHooks } from "./workflow.ts";
 
-export interface StageSeen extends ClosedStage {
+export interface ObservedStage extends ClosedStage {
   /** Since the removal began. */
   readonly closedAfterMs: number;
   /** The longest time that a message of a bystander took meanwhile; null where none was sent. */
@@ -49,7 +49,7 @@ export interface Offboarded {
   };
   /** Of an emergency: when its first step was done at each. */
   readonly contained: readonly Contained[];
-  readonly stages: readonly StageSeen[];
+  readonly stages: readonly ObservedStage[];
   /** What the partner tried meanwhile. */
   readonly attempts: readonly Observed[];
   readonly neighbours: readonly BystanderSummary[];
@@ -125,7 +125,7 @@ export async function offboard(
   progress.note("two verifiers read the record");
   const verified = await verify(lab, recordFile, [remover, partner]);
   const recorded = stagesIn(recordFile, lab);
-  const stages = recorded.map(({ outOfReach: _, ...stage }): StageSeen => {
+  const stages = recorded.map(({ outOfReach: _, ...stage }): ObservedStage => {
     const live = closed.find((one) => one.organisation === stage.organisation && one.stage === stage.stage);
     return {
       ...stage,
@@ -169,7 +169,7 @@ async function attemptOf({ kind, attempt }: WatchedAttempt): Promise<AttemptFind
   if (kind === "join of a person" && status >= 400 && (verdict === "unknown" || layer === "room_rules")) {
     return { ...found, verdict: "closed", reason: reason ?? "no_server_lets_it_in" };
   }
-  return verdict === "unknown" && reason === "not_seen" ? { ...found, verdict: "closed" } : found;
+  return verdict === "unknown" && reason === "not_arrived" ? { ...found, verdict: "closed" } : found;
 }
 
 async function programsOfBoth(lab: Lab) {

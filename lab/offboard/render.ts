@@ -11,35 +11,35 @@ import {
 import { isShut, type Observed } from "../observe/attempt-watch.ts";
 import { THEMSELVES } from "../observe/bystanders.ts";
 import { formatDuration, type Palette } from "../progress.ts";
-import type { Offboarded, StageSeen } from "./offboard.ts";
+import type { ObservedStage, Offboarded } from "./offboard.ts";
 import type { Signer } from "./record.ts";
 
-export function renderOffboarded(seen: Offboarded, palette: Palette): string {
+export function renderOffboarded(result: Offboarded, palette: Palette): string {
   const { bold, dim, green, red } = palette;
   const { remover, partner, run, kind, decidedAt, completedAt, stages, record, verified, waived, holds } =
-    seen;
+    result;
   const tick = (isGood: boolean) => (isGood ? green("✓") : red("✗"));
   return [
     "",
     bold(`${remover} has removed ${partner}: all five planes closed, on both sides, signed by both.`),
     dim(`${kind}, run ${run}; ${formatDuration(completedAt - decidedAt)} from the start to the record`),
     "",
-    ...seen.contained.map(
+    ...result.contained.map(
       ({ organisation, afterMs }) =>
         `${organisation} had planes 5, 4, 2 and 3 closed ${formatDuration(afterMs)} after the start.`,
     ),
     bold("The stages, from the record"),
     stageTable(stages),
     bold(`Attempts of ${partner} at ${remover}`),
-    attemptTable(seen.attempts),
+    attemptTable(result.attempts),
     bold("Bystanders and programs"),
-    ...seen.neighbours.map(
+    ...result.neighbours.map(
       ({ organisation, with: other, messages, lost, longestMs, medianMs }) =>
         `  ${tick(lost === 0)} ${peopleOf(organisation, other)}: ${messages} messages, ${
           lost === 0 ? "none lost" : `${lost} LOST`
         }; half within ${formatDuration(medianMs)}, the slowest ${formatDuration(longestMs)}`,
     ),
-    ...Object.entries(seen.programs).map(
+    ...Object.entries(result.programs).map(
       ([name, { restarted }]) =>
         `  ${tick(restarted.every((one) => one === "homeserver"))} restarted at ${name}: ${restarted.join(", ") || "nothing"}`,
     ),
@@ -88,7 +88,7 @@ function withoutKeys(said: string, signers: readonly Signer[]): readonly string[
   return [...new Set(lines)];
 }
 
-function stageTable(stages: readonly StageSeen[]): string {
+function stageTable(stages: readonly ObservedStage[]): string {
   const rows = stages.map(({ organisation, stage, closedAfterMs, openedAt, closedAt, interruptionMs }) => [
     `  ${titleOf(stage)}`,
     organisation,

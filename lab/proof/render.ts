@@ -120,8 +120,8 @@ function sealLine({ views }: AskResult): string {
 
 function verdict({ audit, views, sentAt }: AskResult): string {
   if (audit.outcome !== "completed") return `${audit.outcome}: ${audit.terminal_reason}`;
-  const seen = COMPLETE_ORGANISATIONS.map((name) => views[name].answerSeenAt ?? Number.NaN);
-  const last = Math.max(...seen);
+  const answers = COMPLETE_ORGANISATIONS.map((name) => views[name].answerArrivedAt ?? Number.NaN);
+  const last = Math.max(...answers);
   return Number.isNaN(last)
     ? "answered, but not shown to both"
     : `answered, shown to both after ${formatDuration(last - sentAt)}`;
@@ -180,9 +180,9 @@ function renderPassages(items: readonly EvidenceItem[], palette: Palette): strin
   return [...new Set(items.map(({ probe }) => probe))].map((probe) => {
     const same = items.filter((item) => item.probe === probe);
     const mark = same.every(({ verdict }) => verdict === "open") ? palette.green("✓") : palette.red("✗");
-    const seen = [...new Set(same.map(({ status, layer }) => `${status ?? "no answer"} by ${layer}`))];
+    const answers = [...new Set(same.map(({ status, layer }) => `${status ?? "no answer"} by ${layer}`))];
     const what = PROBE_TITLES[probe] ?? probe;
-    return `    ${mark} partner  ${seen.join(", ")}  ${palette.dim(what)}`;
+    return `    ${mark} partner  ${answers.join(", ")}  ${palette.dim(what)}`;
   });
 }
 
@@ -200,10 +200,10 @@ function renderRefusal(refusals: readonly Refusal[], palette: Palette): string {
   const [first] = refusals;
   if (first === undefined) return "";
   const mark = refusals.every(isRefused) ? palette.green("✓") : palette.red("✗");
-  const seen = (r: Refusal) =>
+  const answers = (r: Refusal) =>
     r.layer?.answered === undefined ? `${r.received}` : `${r.received} by ${r.layer.answered}`;
-  const same = refusals.every((r) => seen(r) === seen(first) && r.code === first.code);
-  const status = same ? seen(first) : refusals.map((r) => `${seen(r)} at ${r.at}`).join(", ");
+  const same = refusals.every((r) => answers(r) === answers(first) && r.code === first.code);
+  const status = same ? answers(first) : refusals.map((r) => `${answers(r)} at ${r.at}`).join(", ");
   const codes = new Set(refusals.flatMap(({ code }) => (code === undefined ? [] : [code])));
   return `    ${mark} org-c    ${status}  ${ATTEMPT_TITLES[first.attempt]}  ${palette.dim([...codes].join("; "))}`.trimEnd();
 }

@@ -39,7 +39,7 @@ export interface MessageCounts {
   /** By our people. */
   readonly saidByOurs: number;
   /** Of those, the messages that the partner's person can read now. */
-  readonly readBack: number;
+  readonly readable: number;
   /** Of those, the messages that its homeserver has without content: it pulled them while its border was closed. */
   readonly emptied: number;
   /** Both copies were read to their ends; if not, each number is a lower bound. */
@@ -84,7 +84,7 @@ export async function countMessages(
   return {
     cameIn: ours.messages.filter(of(serverOf(guest.userId))).filter(hasContent).length,
     saidByOurs: own.length,
-    readBack: own.filter(({ event_id }) => found.get(event_id) === true).length,
+    readable: own.filter(({ event_id }) => found.get(event_id) === true).length,
     emptied: own.filter(({ event_id }) => found.get(event_id) === false).length,
     isWhole: ours.isWhole && theirs.isWhole,
   };

@@ -19,7 +19,7 @@ export interface OpenedPlane {
   readonly organisation: CompleteOrganisation;
   readonly plane: string;
   /** Milliseconds since the Unix epoch. */
-  readonly seenAt: number;
+  readonly openAt: number;
   readonly tookMs: number;
 }
 
@@ -98,9 +98,9 @@ export async function readmit(
         const { readmission, roomLines } = await openPlane(operator, options);
         states.set(operator, readmission);
         for (const line of roomLines) progress.note(`${organisation}: ${line.trim()}`);
-        const seenAt = SOURCES.clock.now();
-        planes.push({ organisation, plane, seenAt, tookMs: seenAt - startedAt });
-        progress.done(`${organisation}: ${title} is open`, seenAt - startedAt);
+        const openAt = SOURCES.clock.now();
+        planes.push({ organisation, plane, openAt, tookMs: openAt - startedAt });
+        progress.done(`${organisation}: ${title} is open`, openAt - startedAt);
       }),
     );
   }

@@ -9,16 +9,16 @@ import type { Readmitted } from "./readmit.ts";
 /** An answer only has to be recognised. */
 const ANSWER_LINES_MAX = 6;
 
-export function renderReadmitted(seen: Readmitted, palette: Palette): string {
+export function renderReadmitted(result: Readmitted, palette: Palette): string {
   const { bold, dim, green, red } = palette;
   const { by, partner, gate, completeSince, decidedAt, planes, rooms, choice, reopened, answered, holds } =
-    seen;
+    result;
   const rows = planes
-    .toSorted((one, other) => one.seenAt - other.seenAt)
-    .map(({ organisation, plane, seenAt, tookMs }) => [
+    .toSorted((one, other) => one.openAt - other.openAt)
+    .map(({ organisation, plane, openAt, tookMs }) => [
       `  ${PLANE_NUMBERS[PLANE_NAMES.find((name) => name === plane) ?? "transport"]} ${plane}`,
       organisation,
-      formatDuration(seenAt - decidedAt),
+      formatDuration(openAt - decidedAt),
       formatDuration(tookMs),
     ]);
   return [
@@ -41,11 +41,11 @@ export function renderReadmitted(seen: Readmitted, palette: Palette): string {
       ({ organisation, room, encrypted }) => `  ${organisation}: ${room}${encrypted ? ", encrypted" : ""}`,
     ),
     ...reopened.map(
-      ({ organisation, room, createdBy, cameIn, saidByOurs, readBack, emptied, isWhole }) =>
+      ({ organisation, room, createdBy, cameIn, saidByOurs, readable, emptied, isWhole }) =>
         `  ${room}${createdBy === organisation ? " was opened again" : `, which is ${createdBy}'s`}: ` +
         (isWhole ? "" : "at least, because not all messages were read: ") +
         `${cameIn} messages of ${partnerOf(organisation)} arrived; ` +
-        `of ${saidByOurs} that ${organisation} sent meanwhile, ${readBack} can be read back` +
+        `of ${saidByOurs} that ${organisation} sent meanwhile, ${readable} can be read back` +
         (emptied === 0 ? "" : `, and ${emptied} have arrived without content`),
     ),
     ...(choice === "reopen" && reopened.length === 0

@@ -16,16 +16,16 @@ import { catchupMetrics, intakeMetrics } from "./metrics.ts";
 import type { Ownership } from "./ownership.ts";
 import type { Wakeups } from "./wakeups.ts";
 
-export type IntakeParts = ReturnType<typeof createLedgerAndGhosts> & {
+export type IntakeServices = ReturnType<typeof createLedgerAndGhosts> & {
   readonly encryption: Encryption | undefined;
   readonly wakeups: Wakeups;
   readonly ownership: Ownership;
   readonly delegations: DelegationWorker;
 };
 
-export function createIntake(context: BridgeContext, parts: IntakeParts) {
+export function createIntake(context: BridgeContext, services: IntakeServices) {
   const { config, clock, log, stop, agents, metrics, secrets } = context;
-  const { ledger, ghosts, namespace, encryption, wakeups, ownership, delegations } = parts;
+  const { ledger, ghosts, namespace, encryption, wakeups, ownership, delegations } = services;
   const { limits } = config;
   const observe = intakeMetrics(metrics);
   const handle = createTransactionHandler({
@@ -48,12 +48,12 @@ export function createIntake(context: BridgeContext, parts: IntakeParts) {
     if (transaction.mail > 0) wakeups.wake("inbox");
   };
   const catchup: ReturnType<typeof createCatchup> = createCatchup({
-    homeserver: parts.homeserverOptions,
+    homeserver: services.homeserverOptions,
     ...{ ghosts, agents, clock, log },
     positions: ledger.roomPositions,
     handled: ledger.intake.handled,
     intake: async ({ transactionId, events, order }) => {
-      const handled = await handle(transactionId, events, { recovered: order });
+      const handled = await handle(transactionId, events, { caughtUp: order });
       observe.recorded(handled);
       onCommitted(handled);
       return { admitted: handled.admitted + handled.envelopes };

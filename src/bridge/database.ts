@@ -31,10 +31,10 @@ const isRefusal = (name: string) => /^(28|3D)/.test(name);
 function databaseError(cause: unknown): DrawbridgeError {
   if (cause instanceof DrawbridgeError) return cause;
   const name = errorName(cause);
-  const [what, mend] = isRefusal(name)
+  const [what, action] = isRefusal(name)
     ? ["the database refuses the connection", "Correct user, password and database name"]
     : ["the bridge's database cannot be reached", "Start PostgreSQL, or correct host and port"];
-  const hint = `${mend} in the URL that \`database\` names.`;
+  const hint = `${action} in the URL that \`database\` names.`;
   return new DrawbridgeError("database_unavailable", `${what} (${name})`, { hint, cause });
 }
 

@@ -78,7 +78,7 @@ export function createMetrics() {
     ),
     agentsFileRejected: counter("agents_file_rejected_total", "Versions of agents.yaml that were refused."),
     homeserverUp: gauge("homeserver_up", "Whether the homeserver answers: 1, or 0 while it is away."),
-    recovered: counter("catchup_events_total", "Questions that only a catchup has brought.", "cause"),
+    caughtUp: counter("catchup_events_total", "Questions and encrypted events by catchup.", "cause"),
     workerErrors: counter("worker_errors_total", "Unexpected errors of workers.", "worker"),
     encryptedEvents: counter("encrypted_events_total", "Encrypted events by what became of them.", "outcome"),
     encryptedExpired: counter("encrypted_events_expired_total", "Encrypted events that expired.", "reason"),
@@ -173,7 +173,7 @@ export function delegationMetrics(metrics: Metrics, onUnanswered: () => void): D
 export function catchupMetrics(metrics: Metrics): CatchupMetrics {
   return {
     homeserverUp: (isUp) => metrics.homeserverUp.set(isUp ? 1 : 0),
-    catchup: (cause, { admitted }) => metrics.recovered.inc({ cause }, admitted),
+    catchup: (cause, { admitted }) => metrics.caughtUp.inc({ cause }, admitted),
     failed: () => metrics.workerErrors.inc({ worker: "catchup" }),
   };
 }
@@ -189,7 +189,7 @@ export function waitingGauges(
 ): () => Promise<void> {
   let reading: Promise<void> | undefined;
   let known: { readonly waiting: Waiting | undefined; readonly at: number } | undefined;
-  const look = async () => {
+  const renew = async () => {
     const waiting = await read().catch(() => undefined);
     known = { waiting, at: clock.now() };
     reading = undefined;
@@ -197,7 +197,7 @@ export function waitingGauges(
   return async () => {
     const now = clock.now();
     if (known === undefined || now >= known.at + KEPT_MS) {
-      reading ??= look();
+      reading ??= renew();
       await resultWithin(clock, PATIENCE_MS, reading);
     }
     const isKnown = known !== undefined && clock.now() < known.at + KEPT_MS;

@@ -27,13 +27,13 @@ export interface OwnershipOptions {
   readonly onLost: () => void;
   readonly onReleased: () => void;
   readonly onNotified: (message: string) => void;
-  readonly onLook?: (processes: number, ghosts: number) => void;
+  readonly onObserved?: (processes: number, ghosts: number) => void;
   readonly clock: Clock;
   readonly log: Logger;
 }
 
 /** Shorter than the second after which the server ends an idle connection. */
-const LOOK_MS = 250;
+const POLL_MS = 250;
 /** How often what a process that has ended held is released again. */
 const RELEASE_MS = 1_000;
 /** How soon a connection is opened again: until then nobody answers in encrypted rooms. */
@@ -76,7 +76,7 @@ export class Ownership {
     return this.#owned.has(name) && this.#connection?.broken.aborted === false;
   }
 
-  /** Resolves after the first look, which releases the leases of processes that have ended; or when `stop` aborts. */
+  /** Resolves after the first round, which releases the leases of processes that have ended; or when `stop` aborts. */
   async start(stop: AbortSignal): Promise<void> {
     const first = Promise.withResolvers<void>();
     stop.addEventListener("abort", () => first.resolve(), { once: true });
@@ -105,21 +105,21 @@ export class Ownership {
     await connection?.close();
   }
 
-  async #run(looked: () => void): Promise<void> {
+  async #run(onFirst: () => void): Promise<void> {
     const { clock, log } = this.#options;
     const { signal } = this.#ending;
     while (!signal.aborted) {
       try {
         await this.#connect();
-        if (await this.#look()) looked();
+        if (await this.#observe()) onFirst();
       } catch (error) {
-        log.warn({ err: errorName(error) }, "the bridge processes could not be looked at");
+        log.warn({ err: errorName(error) }, "the bridge processes could not be observed");
         await this.#connection?.close();
       }
       const isConnected = this.#connection?.broken.aborted === false;
-      await clock.sleep(isConnected ? LOOK_MS : CONNECT_AGAIN_MS, signal).catch(() => undefined);
+      await clock.sleep(isConnected ? POLL_MS : CONNECT_AGAIN_MS, signal).catch(() => undefined);
     }
-    looked();
+    onFirst();
   }
 
   async #connect(): Promise<void> {
@@ -139,16 +139,16 @@ export class Ownership {
   }
 
   /** @returns whether the leases of every process that has ended are released */
-  async #look(): Promise<boolean> {
+  async #observe(): Promise<boolean> {
     const connection = this.#connection;
     if (connection === undefined) return false;
-    const { clock, log, ghosts: wanted, releaseEnded, onReleased, onTaken, onLook } = this.#options;
-    const found = await connection.look();
+    const { clock, log, ghosts: wanted, releaseEnded, onReleased, onTaken, onObserved } = this.#options;
+    const found = await connection.observe();
     const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
-    // What the server was committing for the process when it ended can come after this look.
+    // What the server was committing for the process when it ended can come after this observation.
     if (hasEnded) this.#releasesUntil = clock.now() + QUERY_TIMEOUT_MS;
     if (hasEnded || (clock.now() <= this.#releasesUntil && clock.now() >= this.#releasesAt)) {
-      // It uses connections of the pool: its failure does not say that this process hangs, and the next look repeats it.
+      // The release uses the pool: its failure does not say that this process hangs, and the next one repeats it.
       const released = await releaseEnded(clock.now()).catch((error: unknown) => {
         log.warn({ err: errorName(error) }, "the leases of a process that has ended are not released yet");
       });
@@ -161,12 +161,12 @@ export class Ownership {
     const isFree = (name: string) => {
       const owner = found.owners.get(name) ?? "";
       if (owner !== connection.process) return !found.live.includes(owner);
-      // It could not be given up.
+      // What this process could not give up is free for it again.
       return !this.#owned.has(name) && !this.#closing.has(name);
     };
     const all = wanted === undefined || this.#givesUpGhosts ? [] : await wanted();
     const own = all.filter((ghost) => this.#owned.has(ghost) && !this.#closing.has(ghost));
-    // The most that a process has when they are shared out evenly.
+    // The most ghosts that a process has when they are shared out evenly.
     const share = Math.ceil(all.length / Math.max(1, found.live.length));
     const free = all.filter(isFree).slice(0, Math.max(0, share - own.length));
     const names = [...free, ...ROLES.filter(isFree)];
@@ -176,7 +176,7 @@ export class Ownership {
       if (taken.some((name) => name.startsWith("@"))) onTaken();
     }
     if (own.length > share) void this.#giveUp(own.slice(share));
-    onLook?.(found.live.length, this.ghosts.length);
+    onObserved?.(found.live.length, this.ghosts.length);
     return true;
   }
 

@@ -8,7 +8,7 @@ import { createCardTrustGate } from "./agents/trust.ts";
 import { createAuditExporter } from "./audit/exporter.ts";
 import type { BridgeContext } from "./context.ts";
 import { createEncryption } from "./create-encryption.ts";
-import { createIntake, type IntakeParts } from "./create-intake.ts";
+import { createIntake, type IntakeServices } from "./create-intake.ts";
 import { createLedgerAndGhosts } from "./create-ledger-and-ghosts.ts";
 import { createIntakeEnvelopeExpiry } from "./crypto/wait-for-keys.ts";
 import { createDelegationWorker } from "./delegation/worker.ts";
@@ -39,15 +39,15 @@ export function createServices(context: BridgeContext) {
     close: async (left, hasLost) => encryption?.devices.close(left, hasLost),
     onLost: () => delegations.lost(),
     onReleased: () => wakeups.all(),
-    onNotified: wakeups.told,
-    onLook: (processes, owned) => {
+    onNotified: wakeups.receive,
+    onObserved: (processes, owned) => {
       metrics.processes.set(processes);
       metrics.ghostsOwned.set(owned);
     },
     clock,
     log,
   });
-  wakeups.tell = (message) => ownership.notify(message);
+  wakeups.send = (message) => ownership.notify(message);
   const base = createLedgerAndGhosts(context, ownership);
   const { ledger, homeserver, ghosts } = base;
   const observe = intakeEnvelopeMetrics(metrics, { derived: wakeups.admitted, expired: wakeups.unanswered });
@@ -111,9 +111,9 @@ export function createServices(context: BridgeContext) {
   });
   // In the other modes nobody looks for keys any more, and what still waits for some is ended here.
   const expiry = readsEncrypted ? [] : [createIntakeEnvelopeExpiry({ ledger, clock, log, observe })];
-  const parts = { ...base, encryption, wakeups, ownership, delegations };
-  const { intake, catchup } = createIntake(context, parts);
-  const retention = createRetentionLoop(context, parts);
+  const services = { ...base, encryption, wakeups, ownership, delegations };
+  const { intake, catchup } = createIntake(context, services);
+  const retention = createRetention(context, services);
 
   const restoreGuard = createRestoreGuard({
     marker: ledger.marker,
@@ -131,7 +131,7 @@ export function createServices(context: BridgeContext) {
     await waiting();
   };
   const inbox = encryption?.devices.inbox;
-  wakeups.parts = { delegations, notices, memberships, envelopes: encryption?.queue, inbox };
+  wakeups.wakeables = { delegations, notices, memberships, envelopes: encryption?.queue, inbox };
   return {
     ...{ ownership, homeserver, ghosts, ledger, encryption, intake, restoreGuard, recordGauges },
     /** Exports audit records; the last to drain, since what drains writes some. */
@@ -145,7 +145,7 @@ export function createServices(context: BridgeContext) {
   };
 }
 
-function createRetentionLoop({ clock, config, metrics }: BridgeContext, { ledger, ownership }: IntakeParts) {
+function createRetention({ clock, config, metrics }: BridgeContext, { ledger, ownership }: IntakeServices) {
   const isSteady = createSteadiness(clock);
   return new WorkLoop({
     clock,

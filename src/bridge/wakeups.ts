@@ -5,21 +5,21 @@ import type { Clock } from "../domain/clock.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import type { Admitted } from "./ledger/admission-types.ts";
 
-type Parts = { readonly delegations: Pick<DelegationWorker, "wake" | "cancel"> } & Readonly<
+type Wakeables = { readonly delegations: Pick<DelegationWorker, "wake" | "cancel"> } & Readonly<
   Record<"envelopes" | "inbox" | "notices" | "memberships", { wake(): void } | undefined>
 >;
 
-type Part = keyof Parts;
+type WakeableName = keyof Wakeables;
 
 const CANCEL = "cancel:";
-const TOLD_EVERY_MS = 100;
+const SEND_EVERY_MS = 100;
 
 export class Wakeups {
   readonly #clock: Clock;
-  readonly #untold = new Set<Part>();
+  readonly #unsent = new Set<WakeableName>();
   #isPausing = false;
-  parts: Parts | undefined;
-  tell: (message: string) => void = () => undefined;
+  wakeables: Wakeables | undefined;
+  send: (message: string) => void = () => undefined;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -27,24 +27,24 @@ export class Wakeups {
 
   /** Intake, or the derivation of an intake envelope, committed. */
   readonly admitted = (admitted: Admitted): void => {
-    const parts: Part[] = [];
+    const names: WakeableName[] = [];
     const claimed = admitted.claimed === undefined ? 0 : 1;
-    if (admitted.admitted - claimed + admitted.answers > 0) parts.push("delegations");
-    if (admitted.notices > 0) parts.push("notices");
-    if (admitted.envelopes > 0) parts.push("envelopes");
-    this.wake(...parts);
+    if (admitted.admitted - claimed + admitted.answers > 0) names.push("delegations");
+    if (admitted.notices > 0) names.push("notices");
+    if (admitted.envelopes > 0) names.push("envelopes");
+    this.wake(...names);
     for (const delegationId of admitted.canceled) {
-      this.parts?.delegations.cancel(delegationId);
-      this.tell(`${CANCEL}${delegationId}`);
+      this.wakeables?.delegations.cancel(delegationId);
+      this.send(`${CANCEL}${delegationId}`);
     }
   };
 
   /** A delegation ended without an answer, or an intake envelope expired: there may be a notice. */
   readonly unanswered = (): void => this.wake("notices");
 
-  readonly told = (message: string): void => {
-    if (message.startsWith(CANCEL)) this.parts?.delegations.cancel(message.slice(CANCEL.length));
-    else this.#wake(message.split(" ") as Part[]);
+  readonly receive = (message: string): void => {
+    if (message.startsWith(CANCEL)) this.wakeables?.delegations.cancel(message.slice(CANCEL.length));
+    else this.#wake(message.split(" ") as WakeableName[]);
   };
 
   /** Leases were released: anything may be due. */
@@ -52,24 +52,24 @@ export class Wakeups {
     this.#wake(["delegations", "envelopes", "inbox", "notices", "memberships"]);
   }
 
-  wake(...parts: readonly Part[]): void {
-    if (parts.length === 0) return;
-    this.#wake(parts);
-    for (const part of parts) this.#untold.add(part);
-    if (!this.#isPausing) void this.#tellAll();
+  wake(...names: readonly WakeableName[]): void {
+    if (names.length === 0) return;
+    this.#wake(names);
+    for (const name of names) this.#unsent.add(name);
+    if (!this.#isPausing) void this.#sendAll();
   }
 
-  async #tellAll(): Promise<void> {
+  async #sendAll(): Promise<void> {
     this.#isPausing = true;
-    while (this.#untold.size > 0) {
-      this.tell([...this.#untold].join(" "));
-      this.#untold.clear();
-      await this.#clock.sleep(TOLD_EVERY_MS);
+    while (this.#unsent.size > 0) {
+      this.send([...this.#unsent].join(" "));
+      this.#unsent.clear();
+      await this.#clock.sleep(SEND_EVERY_MS);
     }
     this.#isPausing = false;
   }
 
-  #wake(parts: readonly Part[]): void {
-    for (const name of parts) this.parts?.[name]?.wake();
+  #wake(names: readonly WakeableName[]): void {
+    for (const name of names) this.wakeables?.[name]?.wake();
   }
 }

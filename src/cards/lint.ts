@@ -109,9 +109,9 @@ function lintSecurity({ securitySchemes, securityRequirements, skills }: JsonObj
 }
 
 function lintSkills({ skills }: JsonObject, add: Add): void {
-  const seen = new Set<string>();
+  const ids = new Set<string>();
   objects(skills).forEach(({ id }, index) => {
-    if (seen.has(String(id))) add(`/skills/${index}/id`, "repeated_skill", "a skill's id is its own");
-    seen.add(String(id));
+    if (ids.has(String(id))) add(`/skills/${index}/id`, "repeated_skill", "a skill's id is its own");
+    ids.add(String(id));
   });
 }

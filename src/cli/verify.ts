@@ -95,7 +95,7 @@ function about({ removal, digest, signers, statements }: RecordReport): string[]
 function found(report: RecordReport): string[] {
   return [
     `Proved: ${counted(report.proved.length, "condition")} shown by evidence`,
-    ...stageLines(report.proved, seenFrom),
+    ...stageLines(report.proved, observedFrom),
     // What nobody manages is never among what is closed.
     ...(report.unmanaged.length === 0 ? [] : ["Unmanaged: nothing is known of"]),
     ...stageLines(report.unmanaged),
@@ -134,12 +134,12 @@ function stageLines<One extends RecordReport["unmanaged"][number]>(
   });
 }
 
-function seenFrom(proved: readonly RecordReport["proved"][number][]): string {
-  const seen = groupBy(
-    proved.flatMap((proof) => Object.entries(proof.seen)),
+function observedFrom(proved: readonly RecordReport["proved"][number][]): string {
+  const groups = groupBy(
+    proved.flatMap((proof) => Object.entries(proof.observed)),
     ([vantage]) => vantage,
   );
-  const counts = [...seen].map(([vantage, all]) => `${vantage} ${all.reduce((sum, [, n]) => sum + n, 0)}`);
+  const counts = [...groups].map(([vantage, all]) => `${vantage} ${all.reduce((sum, [, n]) => sum + n, 0)}`);
   return ` (${counts.join(", ")})`;
 }
 

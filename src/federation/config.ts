@@ -1,5 +1,5 @@
 // federation.yaml: where the parts of one deployment are that the registry's planes are applied to.
-// It is this machine's own and lies outside the repository; only the registry says who is admitted.
+// The file is this machine's own and lies outside the repository; only the registry says who is admitted.
 // Invariants: unknown keys are refused; secrets are references; relative paths start at the file's folder.
 // Published as docs/reference/schemas/federation.schema.json.
 import { resolve } from "node:path";

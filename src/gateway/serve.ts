@@ -49,7 +49,7 @@ export async function serve(options: {
   }
   const ended = new AbortController();
   const end = endOf(child).finally(() => ended.abort());
-  // It is awaited later, and may fail before.
+  // The end is awaited later, and may fail before.
   end.catch(() => undefined);
   const stop = () => child.kill("SIGTERM");
   options.stop.addEventListener("abort", stop, { once: true });

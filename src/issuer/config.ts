@@ -24,7 +24,7 @@ export const IssuerConfigFile = z.strictObject({
   url: Origin,
   /** The resource server tokens are for (RFC 8707); it becomes their `aud`. */
   audience: ResourceUri,
-  /** It bounds what a removed client can still do; evidence and signed records state the longest one. */
+  /** The lifespan bounds what a removed client can still do; evidence and signed records state the longest one. */
   accessTokenLifespan: durationMs(`${TOKEN_LIFE_S}s`).refine(
     (ms) => ms >= 1_000 && ms <= TOKEN_LIFE_S * 1_000 && ms % 1_000 === 0,
     { error: `must be whole seconds, at most ${TOKEN_LIFE_S}` },

@@ -91,7 +91,7 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
   const following = new WorkLoop({
     clock,
     round: async () => clients.refresh(),
-    onError: (error) => log.error({ event: "clients_look_failed", err: error }),
+    onError: (error) => log.error({ event: "clients_check_failed", err: error }),
     pollIntervalMs: READ_INTERVAL_MS,
   });
   following.start();

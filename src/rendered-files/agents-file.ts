@@ -134,7 +134,7 @@ export type PartnerGhosts = z.output<typeof PartnerGhosts>;
 
 export const AgentsFile = z.strictObject({
   version: z.literal(1),
-  /** Their messages never ask an agent. */
+  /** Ghosts of partners, whose messages never ask an agent. */
   partnerGhosts: z.array(PartnerGhosts).default([]),
   agents: z.record(AgentName, AgentEntry),
 });

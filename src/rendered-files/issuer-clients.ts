@@ -22,15 +22,15 @@ export type DeclaredClient = z.output<typeof DeclaredClient>;
 export const ClientsFile = z.strictObject({
   version: z.literal(1),
   clients: z.array(DeclaredClient).superRefine((clients, context) => {
-    const seen = new Set<string>();
+    const clientIds = new Set<string>();
     clients.forEach(({ clientId, enabled, secret }, index) => {
       if (enabled && secret === undefined) {
         context.addIssue({ code: "custom", path: [index, "secret"], message: "an enabled client needs one" });
       }
-      if (seen.has(clientId)) {
+      if (clientIds.has(clientId)) {
         context.addIssue({ code: "custom", path: [index, "clientId"], message: "declared twice" });
       }
-      seen.add(clientId);
+      clientIds.add(clientId);
     });
   }),
 });

@@ -16,15 +16,15 @@ export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>
   }
 }
 
-/** Looks again until what it finds is enough, or the time is over; the last finding in either case. */
-export async function lookUntil<T>(
+/** Polls until what is found is enough, or the time is over; the last finding in either case. */
+export async function pollUntil<T>(
   clock: Clock,
   { withinMs, everyMs }: { readonly withinMs: number; readonly everyMs: number },
-  look: () => Promise<T>,
+  poll: () => Promise<T>,
   isEnough: (found: T) => boolean,
 ): Promise<T> {
   for (const deadline = clock.now() + withinMs; ; await clock.sleep(everyMs)) {
-    const found = await look();
+    const found = await poll();
     if (isEnough(found) || clock.now() >= deadline) return found;
   }
 }

@@ -30,7 +30,7 @@ export class ReloadedFile<T> {
   readonly #options: ReloadedFileOptions<T>;
   /** The text read last, good or not; undefined while it cannot be read. */
   #text: string | undefined;
-  /** Its stamp, where the same stamp proves the same text. */
+  /** The file's stamp, where the same stamp proves the same text. */
   #stamp: string | undefined;
   inForce: { readonly text: string; readonly value: T };
 

@@ -1,6 +1,6 @@
-// The loop every worker of the bridge runs: look for due work, do it, look again when woken or after a while. Invariants:
-// one round at a time; a wake during a round starts the next one at once; a round that throws is reported and retried
-// after a back-off; drain() resolves when the round in flight has ended, and no round starts after it.
+// The loop that workers of the bridge and the issuer run: look for due work, do it, look again when woken or after a
+// while. Invariants: one round at a time; a wake during a round starts the next one at once; a round that throws is
+// reported and retried after a back-off; drain() resolves when the round in flight has ended, and none starts after it.
 import type { Clock } from "../domain/clock.ts";
 import { isLeaseLost } from "../domain/errors.ts";
 import { type Backoff, backoffMs } from "./backoff.ts";

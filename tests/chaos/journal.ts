@@ -14,8 +14,8 @@ export class AgentJournal {
     this.#folder = join(agentFolder, "tasks");
   }
 
-  /** Tasks that are new, or have changed, since the last look: each with the token of its question. */
-  look(): readonly { readonly id: string; readonly token: string }[] {
+  /** Tasks that are new, or have changed, since the last reading: each with the token of its question. */
+  read(): readonly { readonly id: string; readonly token: string }[] {
     return readdirSync(this.#folder)
       .filter((name) => TASK_FILE.test(name))
       .flatMap((name) => {

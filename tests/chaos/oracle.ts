@@ -24,8 +24,8 @@ export interface Said {
   readonly sender: string;
   /** The event that it replies to. */
   readonly to: string | undefined;
-  /** `asks`: the agent asks back. */
-  readonly kind: "answer" | "asks" | "notice";
+  /** `agent_question`: the agent asks back. */
+  readonly kind: "answer" | "agent_question" | "notice";
   readonly body: string;
 }
 
@@ -34,13 +34,13 @@ export interface AuditLine {
   readonly event: string;
   readonly outcome: string;
   readonly reason: string;
-  /** Whether a transaction brought the question, or the bridge read it back. */
+  /** Whether a transaction brought the question, or a catchup of the bridge found it. */
   readonly ingress: string;
   /** When the bridge took the question, in ISO 8601; absent in the record of an event that asked nothing. */
   readonly admittedAt?: string | undefined;
 }
 
-interface Seen {
+interface Observation {
   readonly question: Question;
   readonly said: Readonly<Record<Said["kind"], Map<string, Said>>>;
   readonly tasks: Set<string>;
@@ -56,15 +56,15 @@ export interface Verdict {
   /** Questions that ended without an answer, with a notice or because they were redacted. */
   readonly ended: number;
   /** Questions that no transaction brought. */
-  readonly readBack: number;
+  readonly byCatchup: number;
   /** Questions that the homeserver delivered after a later one of their room, which so came first. */
   readonly overtaken: number;
   readonly violations: readonly string[];
 }
 
 export class Oracle {
-  readonly #seen = new Map<string, Seen>();
-  readonly #byToken = new Map<string, Seen>();
+  readonly #observations = new Map<string, Observation>();
+  readonly #byToken = new Map<string, Observation>();
   /** What was said and belongs to no question so far. */
   readonly #strays = new Map<string, Said>();
   /** Messages of people that are no question, such as `!cancel`: each bridge in the room may refuse it by one notice. */
@@ -78,15 +78,15 @@ export class Oracle {
   #tasks: { readonly token: string; readonly id: string }[] = [];
 
   asked(question: Question): void {
-    const seen: Seen = {
+    const observation: Observation = {
       question,
-      said: { answer: new Map(), asks: new Map(), notice: new Map() },
+      said: { answer: new Map(), agent_question: new Map(), notice: new Map() },
       tasks: new Set(),
       audit: [],
       firstCall: undefined,
     };
-    this.#seen.set(question.event, seen);
-    this.#byToken.set(question.token, seen);
+    this.#observations.set(question.event, observation);
+    this.#byToken.set(question.token, observation);
   }
 
   aside(event: string): void {
@@ -128,14 +128,14 @@ export class Oracle {
       if (notices.size > senders.size)
         violations.push(`${event} is refused more than once: ${shown(notices.values())}`);
     }
-    const all = [...this.#seen.values()];
-    for (const seen of all) violations.push(...wrongWith(seen));
+    const all = [...this.#observations.values()];
+    for (const observation of all) violations.push(...wrongWith(observation));
     const { wrong, overtaken } = this.#outOfOrder();
     violations.push(...wrong);
-    const open = all.filter((seen) => !this.#hasEnded(seen)).map(({ question }) => question);
+    const open = all.filter((observation) => !this.#hasEnded(observation)).map(({ question }) => question);
     const answered = all.filter(({ said }) => said.answer.size > 0).length;
-    const readBack = all.filter(isReadBack).length;
-    return { open, answered, ended: all.length - open.length - answered, readBack, overtaken, violations };
+    const byCatchup = all.filter(isByCatchup).length;
+    return { open, answered, ended: all.length - open.length - answered, byCatchup, overtaken, violations };
   }
 
   /** What was seen before the question was known to be asked belongs to it, too. */
@@ -147,16 +147,19 @@ export class Oracle {
           ? kind === "notice"
             ? this.#noticesOf(room)
             : undefined
-          : (this.#seen.get(to)?.said[kind] ?? (kind === "notice" ? this.#asides.get(to) : undefined));
+          : (this.#observations.get(to)?.said[kind] ??
+            (kind === "notice" ? this.#asides.get(to) : undefined));
       if (place === undefined) continue;
       place.set(event, said);
       this.#strays.delete(event);
     }
-    this.#audit = this.#audit.filter((line) => this.#seen.get(line.event)?.audit.push(line) === undefined);
+    this.#audit = this.#audit.filter(
+      (line) => this.#observations.get(line.event)?.audit.push(line) === undefined,
+    );
     this.#tasks = this.#tasks.filter(
       ({ token, id }) => this.#byToken.get(token)?.tasks.add(id) === undefined,
     );
-    for (const [token, seen] of this.#byToken) seen.firstCall ??= this.#calls.get(token);
+    for (const [token, observation] of this.#byToken) observation.firstCall ??= this.#calls.get(token);
   }
 
   #noticesOf(room: RoomId): Map<string, Said> {
@@ -166,7 +169,7 @@ export class Oracle {
   }
 
   /** Visible in the room, and recorded in the audit stream. */
-  #hasEnded({ question, said, audit }: Seen): boolean {
+  #hasEnded({ question, said, audit }: Observation): boolean {
     // A question that is redacted before the bridge sees it asks nothing.
     if (question.kind === "redact") return true;
     if (said.answer.size + said.notice.size > 0) return audit.length > 0;
@@ -175,7 +178,7 @@ export class Oracle {
   }
 
   /**
-   * Questions of a room whose first request reached the agent before that of an earlier one. One that was read back
+   * Questions of a room whose first request reached the agent before that of an earlier one. One that was caught up
    * takes its place when it is found. One that the homeserver delivered later than its successor, since the delivery of
    * its own transaction failed, is overtaken by the homeserver, not by the bridge: it is counted.
    */
@@ -183,18 +186,20 @@ export class Oracle {
     const wrong: string[] = [];
     let overtaken = 0;
     for (const [room, events] of this.#orders) {
-      let last: Seen | undefined;
+      let last: Observation | undefined;
       for (const event of events) {
-        const seen = this.#seen.get(event);
-        if (seen?.firstCall === undefined || seen.audit.length === 0) continue;
-        if (last?.firstCall !== undefined && seen.firstCall < last.firstCall) {
-          if (admittedAt(seen) < admittedAt(last)) {
+        const observation = this.#observations.get(event);
+        if (observation?.firstCall === undefined || observation.audit.length === 0) continue;
+        if (last?.firstCall !== undefined && observation.firstCall < last.firstCall) {
+          if (admittedAt(observation) < admittedAt(last)) {
             overtaken += 1;
             continue;
           }
-          wrong.push(`${nameOf(seen)} reached the agent before ${nameOf(last)}, which is earlier in ${room}`);
+          wrong.push(
+            `${nameOf(observation)} reached the agent before ${nameOf(last)}, which is earlier in ${room}`,
+          );
         }
-        if (!isReadBack(seen)) last = seen;
+        if (!isByCatchup(observation)) last = observation;
       }
     }
     return { wrong, overtaken };
@@ -202,11 +207,11 @@ export class Oracle {
 }
 
 /** NaN where it is not known, which is neither before nor after anything. */
-const admittedAt = ({ audit }: Seen) => Date.parse(audit[0]?.admittedAt ?? "");
+const admittedAt = ({ audit }: Observation) => Date.parse(audit[0]?.admittedAt ?? "");
 const isExpired = ({ outcome }: AuditLine) => outcome === "expired";
-const isReadBack = ({ audit }: Seen) => audit.some(({ ingress }) => ingress === "recovered");
+const isByCatchup = ({ audit }: Observation) => audit.some(({ ingress }) => ingress === "recovered");
 
-function nameOf({ question: { token, kind, event, room, round } }: Seen): string {
+function nameOf({ question: { token, kind, event, room, round } }: Observation): string {
   return `${kind} ${token} of round ${round} (${event} in ${room})`;
 }
 
@@ -216,10 +221,10 @@ function shown(list: Iterable<Said>): string {
     .join("; ");
 }
 
-function wrongWith(seen: Seen): string[] {
-  const { said, tasks, audit, question } = seen;
+function wrongWith(observation: Observation): string[] {
+  const { said, tasks, audit, question } = observation;
   const wrong: string[] = [];
-  const complain = (what: string) => wrong.push(`${nameOf(seen)} ${what}`);
+  const complain = (what: string) => wrong.push(`${nameOf(observation)} ${what}`);
   for (const [kind, list] of Object.entries(said)) {
     if (list.size > 1) complain(`has ${list.size} of ${kind}: ${shown(list.values())}`);
   }

@@ -14,13 +14,13 @@ import { EncryptingClient, repliesTo } from "../support/encrypting-client.ts";
 import { isStatus } from "../support/lab-questions.ts";
 import { type RoomMessage, type TestUser, userOf } from "../support/synapse.ts";
 import type { Said } from "./oracle.ts";
-import { asksBack } from "./topics.ts";
+import { isAgentQuestion } from "./topics.ts";
 
 const AGAIN_MS = 100;
 /** What a homeserver says of a request that will never do. */
 const REFUSED = /: HTTP 4(?!29)\d\d /;
 
-export interface SeenEvent extends RoomMessage {
+export interface ReceivedEvent extends RoomMessage {
   readonly room: RoomId;
 }
 
@@ -28,12 +28,12 @@ export class Person {
   readonly userId: UserId;
   readonly #client: EncryptingClient;
   readonly #machine = new Serial();
-  readonly #arrived: SeenEvent[];
+  readonly #arrived: ReceivedEvent[];
   readonly #withheldIn = new Set<RoomId>();
   /** Encrypted events whose keys are not here yet. */
-  #closed: SeenEvent[] = [];
+  #closed: ReceivedEvent[] = [];
 
-  private constructor(client: EncryptingClient, arrived: SeenEvent[]) {
+  private constructor(client: EncryptingClient, arrived: ReceivedEvent[]) {
     this.userId = client.user.userId;
     this.#client = client;
     this.#arrived = arrived;
@@ -46,7 +46,7 @@ export class Person {
     const { clientUrl } = homeserverEndpoints(lab, organisation);
     const session = { user_id: seeded.userId as UserId, access_token: seeded.accessToken };
     const user = await userOf(clientUrl, seeded.password, session).logIn();
-    const arrived: SeenEvent[] = [];
+    const arrived: ReceivedEvent[] = [];
     const patient: TestUser = {
       ...user,
       call: patiently(user.call, (answer) => arrived.push(...eventsOf(answer))),
@@ -102,12 +102,12 @@ export class Person {
 
   /** Leaves out what was in the rooms before. */
   async begin(): Promise<void> {
-    await this.look();
+    await this.poll();
     this.#closed = [];
   }
 
-  /** Everything that has come since the last look, and what could not be opened then. */
-  async look(): Promise<{ readonly events: readonly SeenEvent[]; readonly said: readonly Said[] }> {
+  /** Everything that has come since the last poll, and what could not be opened then. */
+  async poll(): Promise<{ readonly events: readonly ReceivedEvent[]; readonly said: readonly Said[] }> {
     return await this.#machine.run(async () => {
       await this.#client.sync();
       const events = this.#arrived.splice(0);
@@ -153,7 +153,7 @@ interface Timeline {
   readonly limited?: boolean;
 }
 
-function eventsOf(sync: Readonly<Record<string, unknown>>): SeenEvent[] {
+function eventsOf(sync: Readonly<Record<string, unknown>>): ReceivedEvent[] {
   const { join = {} } = (sync["rooms"] ?? {}) as { join?: Record<string, { timeline?: Timeline }> };
   return Object.entries(join).flatMap(([room, { timeline }]) =>
     (timeline?.events ?? []).map((event) => ({ ...event, room: room as RoomId })),
@@ -161,12 +161,13 @@ function eventsOf(sync: Readonly<Record<string, unknown>>): SeenEvent[] {
 }
 
 /** What a ghost says; a status message, an edit and a file are none of it. */
-function saidIn({ type, sender, content, event_id, room }: SeenEvent): Said[] {
+function saidIn({ type, sender, content, event_id, room }: ReceivedEvent): Said[] {
   const relation = content["m.relates_to"] as { rel_type?: unknown } | undefined;
   if (type !== "m.room.message" || !sender.startsWith(`@${GHOST_PREFIX}`)) return [];
   if (relation?.rel_type === "m.replace" || isStatus(content)) return [];
   const body = String(content["body"]);
-  const kind = content["msgtype"] === "m.notice" ? "notice" : asksBack(body) ? "asks" : "answer";
+  const kind =
+    content["msgtype"] === "m.notice" ? "notice" : isAgentQuestion(body) ? "agent_question" : "answer";
   const to = repliesTo({ type, sender, content, event_id });
   return [{ event: event_id, room, sender, to, kind, body }];
 }

@@ -36,7 +36,7 @@ export interface ChaosTotals {
   /** Questions that ended without an answer, with a notice or because they were redacted. */
   readonly ended: number;
   /** Questions that no transaction of the homeserver brought. */
-  readonly readBack: number;
+  readonly byCatchup: number;
   /** Questions that the homeserver delivered after a later one of their room. */
   readonly overtaken: number;
   readonly violations: readonly string[];
@@ -47,7 +47,7 @@ export interface ChaosTotals {
 /** For retries that wait, a room that is held by its first question, and a homeserver that found the bridge away. */
 const PATIENCE_MS = 180_000;
 const ROUND_MS = 10 * 60_000;
-const LOOK_EVERY_MS = 200;
+const POLL_MS = 200;
 
 export async function runChaos(options: ChaosOptions): Promise<ChaosTotals> {
   const { seed, print, keptIn } = options;
@@ -64,16 +64,16 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosTotals> {
       const begun = systemClock.now();
       const done = await runRounds(options, deployment, world);
       violations = done.violations;
-      const { answered, ended, readBack, overtaken } = oracle.judge();
+      const { answered, ended, byCatchup, overtaken } = oracle.judge();
       return {
         seed,
         rounds: done.rounds.length,
         seconds: Math.round((systemClock.now() - begun) / 1_000),
         faults: countsOf(done.rounds.flatMap(({ faults }) => faults.map(nameOf))),
-        questions: countsOf(done.rounds.flatMap(({ asks }) => asks.map(({ kind }) => kind))),
+        questions: countsOf(done.rounds.flatMap(({ questions }) => questions.map(({ kind }) => kind))),
         answered,
         ended,
-        readBack,
+        byCatchup,
         overtaken,
         violations,
         folder: violations.length === 0 ? null : keptIn,
@@ -112,7 +112,7 @@ async function runRounds(
       }),
     );
     done.push(round);
-    const what = `${titleOf(round.faults)}; ${round.asks.length} questions`;
+    const what = `${titleOf(round.faults)}; ${round.questions.length} questions`;
     print(`round ${round.number}: ${what}; ${spans}; ${violations.length === 0 ? "ok" : "VIOLATED"}`);
     if (violations.length > 0) return { rounds: done, violations };
   }
@@ -133,18 +133,18 @@ async function runRound(
 ): Promise<{ readonly violations: readonly string[]; readonly spans: string }> {
   const begun = systemClock.now();
   const isOver = new AbortController();
-  const looking = lookUntil(world, isOver.signal);
+  const polling = observeUntil(world, isOver.signal);
   const wrong: string[] = [];
   try {
     await Promise.all([
       ...round.faults.map((fault) =>
         inTime(fault, async () => void wrong.push(...(await deployment.inflict(fault)))),
       ),
-      ...round.asks.map((ask, place) => inTime(ask, () => world.ask(round.number, place, ask))),
+      ...round.questions.map((ask, place) => inTime(ask, () => world.ask(round.number, place, ask))),
     ]);
   } finally {
     isOver.abort();
-    await looking;
+    await polling;
   }
   const madeAt = systemClock.now();
   await deployment.recovered();
@@ -178,10 +178,10 @@ async function inTime({ atMs }: { readonly atMs: number }, work: () => Promise<v
 }
 
 /** People see what the agent asks them, and answer it, while faults are made. */
-async function lookUntil(world: World, isOver: AbortSignal): Promise<void> {
+async function observeUntil(world: World, isOver: AbortSignal): Promise<void> {
   while (!isOver.aborted) {
-    await world.look();
-    await systemClock.sleep(LOOK_EVERY_MS);
+    await world.observe();
+    await systemClock.sleep(POLL_MS);
   }
 }
 
@@ -189,7 +189,7 @@ async function lookUntil(world: World, isOver: AbortSignal): Promise<void> {
 async function settle(world: World): Promise<readonly string[]> {
   const deadline = systemClock.now() + PATIENCE_MS;
   for (;;) {
-    await world.look();
+    await world.observe();
     const { open, violations } = world.oracle.judge();
     if (violations.length > 0 || open.length === 0) return violations;
     if (systemClock.now() > deadline) {
@@ -198,7 +198,7 @@ async function settle(world: World): Promise<readonly string[]> {
           `${kind} ${token} (${event} in ${room}) has no visible end after ${formatDuration(PATIENCE_MS)}`,
       );
     }
-    await systemClock.sleep(LOOK_EVERY_MS);
+    await systemClock.sleep(POLL_MS);
   }
 }
 
@@ -206,10 +206,10 @@ async function settle(world: World): Promise<readonly string[]> {
 async function agreed(world: World): Promise<readonly string[]> {
   const deadline = systemClock.now() + PATIENCE_MS;
   for (;;) {
-    await world.look();
+    await world.observe();
     const differences = world.differences();
     if (differences.length === 0) return world.oracle.judge().violations;
     if (systemClock.now() > deadline) return differences;
-    await systemClock.sleep(LOOK_EVERY_MS);
+    await systemClock.sleep(POLL_MS);
   }
 }

@@ -65,7 +65,7 @@ export interface Round {
   readonly number: number;
   /** In the order of their times. */
   readonly faults: readonly Fault[];
-  readonly asks: readonly Ask[];
+  readonly questions: readonly Ask[];
 }
 
 export const ROOMS = 8;
@@ -74,7 +74,7 @@ const WINDOW_MS = 2_500;
 /** A question is answered within about this time on a quiet machine. */
 const WORK_MS = 900;
 const BRIDGE_KILLS = { min: 6, max: 13 };
-const ASKS = { min: 6, max: 12 };
+const QUESTIONS = { min: 6, max: 12 };
 
 type Weights<T> = readonly (readonly [T, number])[];
 
@@ -124,21 +124,21 @@ function mix(seed: number, number: number): number {
 
 export function roundOf(seed: number, number: number): Round {
   const random = new SeededRandom(mix(seed, number));
-  const asks = times(random.between(ASKS.min, ASKS.max), () => ask(random));
-  const faults = [...bridgeKills(random, asks), ...extraFaults(random)];
+  const questions = times(random.between(QUESTIONS.min, QUESTIONS.max), () => ask(random));
+  const faults = [...bridgeKills(random, questions), ...extraFaults(random)];
   if (random.between(1, WITHHELD_EVERY) === 1) {
-    asks.push({ ...ask(random), kind: "withheld_key", room: 2 * random.between(0, ROOMS / 2 - 1) + 1 });
+    questions.push({ ...ask(random), kind: "withheld_key", room: 2 * random.between(0, ROOMS / 2 - 1) + 1 });
   }
-  return { number, faults: inTime(faults), asks: inTime(asks) };
+  return { number, faults: inTime(faults), questions: inTime(questions) };
 }
 
 /** While a bridge works on a question: what it has done and not recorded yet is lost with it. */
-function bridgeKills(random: SeededRandom, asks: readonly Ask[]): Fault[] {
+function bridgeKills(random: SeededRandom, questions: readonly Ask[]): Fault[] {
   const count = random.between(BRIDGE_KILLS.min, BRIDGE_KILLS.max);
   return times(count, () => ({
     kind: "kill",
     target: random.pick(BRIDGES),
-    atMs: random.pick(asks).atMs + random.between(0, WORK_MS),
+    atMs: random.pick(questions).atMs + random.between(0, WORK_MS),
   }));
 }
 

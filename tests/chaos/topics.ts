@@ -44,7 +44,7 @@ export function answerTo(kind: AskKind, topic: number): string {
 }
 
 /** Whether the agent asks back. */
-export function asksBack(text: string): boolean {
+export function isAgentQuestion(text: string): boolean {
   return /^(?:Which section do you want to read\?|Please name one of these\.)/.test(text);
 }
 

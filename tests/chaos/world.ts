@@ -49,7 +49,7 @@ export class World {
   readonly #rooms: readonly AskedRoom[];
   readonly #journal: AgentJournal;
   readonly #audit: () => string[];
-  readonly #looks = new Serial();
+  readonly #observing = new Serial();
   readonly #saidHere = new Map<string, Said>();
   readonly #saidThere = new Map<string, Said>();
 
@@ -121,23 +121,23 @@ export class World {
   }
 
   /** Answers the agent's questions, and shows the oracle what can be seen now. */
-  look(): Promise<void> {
-    return this.#looks.run(() => this.#look());
+  observe(): Promise<void> {
+    return this.#observing.run(() => this.#observe());
   }
 
-  async #look(): Promise<void> {
+  async #observe(): Promise<void> {
     const roomOf = (id: RoomId) => this.#rooms.find((room) => room.id === id);
-    const [here, there] = await Promise.all([this.#alice.look(), this.#bob.look()]);
+    const [here, there] = await Promise.all([this.#alice.poll(), this.#bob.poll()]);
     for (const { room, event_id } of here.events) if (roomOf(room)) this.oracle.inRoom(room, event_id);
     for (const said of here.said) {
       const room = roomOf(said.room);
       if (room === undefined) continue;
       this.#saidHere.set(said.event, said);
       this.oracle.said(said);
-      if (said.kind === "asks") this.oracle.aside(await this.#reply(room, said.event, "1"));
+      if (said.kind === "agent_question") this.oracle.aside(await this.#reply(room, said.event, "1"));
     }
     for (const said of there.said) this.#saidThere.set(said.event, said);
-    for (const { id, token } of this.#journal.look()) this.oracle.task(token, id);
+    for (const { id, token } of this.#journal.read()) this.oracle.task(token, id);
     for (const line of this.#audit()) {
       const record = AuditRecord.safeParse(JSON.parse(line));
       if (!record.success) continue;

@@ -170,21 +170,21 @@ async function judgeEnvelopes(exchange: Exchange, { ends }: Boundary): Promise<v
 
 async function judgeRoom({ scene, room, kind }: Exchange, boundary: Boundary): Promise<void> {
   const { ends } = boundary;
-  const [seen, bySecond] = [await saidBy(GHOST, room, scene.alice), await saidBy(GHOST, room, scene.bob)];
-  assert.deepEqual(seen.ids, bySecond.ids, "both people see the same events");
-  assert.equal(new Set(seen.transactionIds).size, seen.transactionIds.length, "nothing was sent twice");
-  assert.deepEqual([...seen.types], [kind === "plain" ? "m.room.message" : "m.room.encrypted"]);
-  const { progress = 0, ...counts } = seen.counts;
+  const [byAlice, byBob] = [await saidBy(GHOST, room, scene.alice), await saidBy(GHOST, room, scene.bob)];
+  assert.deepEqual(byAlice.ids, byBob.ids, "both people see the same events");
+  assert.equal(new Set(byAlice.transactionIds).size, byAlice.transactionIds.length, "nothing was sent twice");
+  assert.deepEqual([...byAlice.types], [kind === "plain" ? "m.room.message" : "m.room.encrypted"]);
+  const { progress = 0, ...counts } = byAlice.counts;
   assert.deepEqual(counts, { reply: 0, question: 0, notice: 0, ...ends.said });
   assert.ok(ends.shown === true ? progress === 1 : progress <= 1, "at most one status message");
   if (ends.reason === "answered") {
     assert.deepEqual(
-      [seen.bodies("reply"), bySecond.bodies("reply")],
+      [byAlice.bodies("reply"), byBob.bodies("reply")],
       [[lastWord(boundary)], [lastWord(boundary)]],
     );
   }
   if (ends.shown === true)
-    assert.deepEqual(seen.pinned, [[seen.event("progress")], []], "pinned once, unpinned once");
+    assert.deepEqual(byAlice.pinned, [[byAlice.event("progress")], []], "pinned once, unpinned once");
 }
 
 function judgeJournal({ journal }: Exchange, { ends }: Boundary): void {

@@ -236,11 +236,11 @@ export class Exchange {
 
   /** Waits until the query, with the room as $1, finds a row; a failure says where the question stands. */
   async until(what: string, sql: string): Promise<void> {
-    const look = async () => {
+    const poll = async () => {
       if ((await this.rows(sql)).length > 0) return true;
       throw new Error(JSON.stringify(await this.#state()));
     };
-    await eventually(what, look, PATIENCE_MS);
+    await eventually(what, poll, PATIENCE_MS);
   }
 
   async #state() {
@@ -290,7 +290,7 @@ const BOTH: readonly RoomKind[] = ["plain", "encrypted"];
 const ANSWER = `green tea ${CANARY}`;
 const CHOICE = `a large one ${CANARY}`;
 const slow: Plan = { kind: "slow", text: ANSWER };
-const asks: Plan = { kind: "asks", questions: [`Which size? ${CANARY}`] };
+const inputRequired: Plan = { kind: "input_required", questions: [`Which size? ${CANARY}`] };
 
 const ask = (exchange: Exchange) => exchange.ask();
 const release = async ({ scene }: Exchange) => scene.bridge.agent.behaviour.releaseAll();
@@ -353,12 +353,12 @@ export const BOUNDARIES: Readonly<Record<FailpointName, Boundary>> = {
   cancel_accepted_pre_record: { rooms: BOTH, plan: slow, before: askAndWait, act: cancel, ends: canceled },
   continuation_accepted_pre_record: {
     rooms: BOTH,
-    plan: asks,
+    plan: inputRequired,
     before: untilAskedBack,
     act: choose,
     ends: chosen,
   },
-  question_accepted_pre_record: { rooms: BOTH, plan: asks, act: ask, after: choose, ends: chosen },
+  question_accepted_pre_record: { rooms: BOTH, plan: inputRequired, act: ask, after: choose, ends: chosen },
   progress_accepted_pre_record: {
     rooms: BOTH,
     plan: slow,
@@ -393,4 +393,4 @@ export const BOUNDARIES: Readonly<Record<FailpointName, Boundary>> = {
 };
 
 /** What the agent answers in the end. */
-export const lastWord = ({ plan }: Boundary) => (plan.kind === "asks" ? CHOICE : ANSWER);
+export const lastWord = ({ plan }: Boundary) => (plan.kind === "input_required" ? CHOICE : ANSWER);

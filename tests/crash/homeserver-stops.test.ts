@@ -190,8 +190,8 @@ async function stopAndAsk(
       "in the room's order",
     );
   }
-  const [found] = await bridge.rows<{ recovered: number; total: number }>(
-    `SELECT count(*) FILTER (WHERE ingress = 'recovered')::int AS recovered, count(*)::int AS total
+  const [found] = await bridge.rows<{ caughtUp: number; total: number }>(
+    `SELECT count(*) FILTER (WHERE ingress = 'recovered')::int AS "caughtUp", count(*)::int AS total
      FROM bridge_delegations`,
   );
   assert.equal(found?.total, asked.size);
@@ -199,7 +199,7 @@ async function stopAndAsk(
   const at = (share: number) => Math.round(sorted[Math.floor(share * (sorted.length - 1))] ?? 0);
   t.diagnostic(
     `${options.stops} stops, ${asked.size} questions, ${acceptedBefore} of them accepted before a stop, ` +
-      `${found?.recovered} read back; ` +
+      `${found?.caughtUp} by catchup; ` +
       `all answered ${at(0.5)} ms (median), ${at(1)} ms (longest) after the homeserver was back`,
   );
   for (const line of (await bridge.metrics()).split("\n")) {

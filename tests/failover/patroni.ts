@@ -20,7 +20,7 @@ export const PATRONI_PROGRAMS = {
 
 const MEMBERS = 3;
 const PATIENCE_MS = 180_000;
-const LOOK_EVERY_MS = 20;
+const POLL_MS = 20;
 const ANSWER_MS_MAX = 700;
 
 export interface Member {
@@ -84,7 +84,7 @@ export async function startPatroni(t: Pick<TestContext, "after">): Promise<Patro
     end();
     process.off("exit", end);
     process.off("SIGTERM", terminated);
-    while (members.some((member) => postmaster(member) !== undefined)) await systemClock.sleep(LOOK_EVERY_MS);
+    while (members.some((member) => postmaster(member) !== undefined)) await systemClock.sleep(POLL_MS);
   });
   const parent = temporaryFolder(t);
   chmodSync(parent, 0o711);
@@ -133,12 +133,12 @@ export async function startPatroni(t: Pick<TestContext, "after">): Promise<Patro
       ({ ok }) => ok,
       () => false,
     );
-  const looking = async <Found>(what: string, look: () => Promise<Found | undefined>): Promise<Found> => {
+  const pollUntil = async <Found>(what: string, read: () => Promise<Found | undefined>): Promise<Found> => {
     const until = systemClock.now() + PATIENCE_MS;
     while (systemClock.now() < until) {
-      const found = await look().catch(() => undefined);
+      const found = await read().catch(() => undefined);
       if (found !== undefined) return found;
-      await systemClock.sleep(LOOK_EVERY_MS);
+      await systemClock.sleep(POLL_MS);
     }
     throw new Error(`waited in vain: ${what}; logs are in ${parent}`);
   };
@@ -157,7 +157,7 @@ export async function startPatroni(t: Pick<TestContext, "after">): Promise<Patro
     }
   };
   const healthy = () =>
-    looking("all members take part", async () => {
+    pollUntil("all members take part", async () => {
       const answers = await Promise.all(
         members.map(
           async ({ rest }) => (await fetch(`http://${rest}/cluster`)).json() as Promise<ClusterView>,
@@ -193,11 +193,11 @@ export async function startPatroni(t: Pick<TestContext, "after">): Promise<Patro
       // For a moment after the kill the Patroni of the old primary still answers for it.
       const isBack = () => ![undefined, before].includes(postmaster(killed));
       const alive = () => members.filter((one) => one !== killed || isBack());
-      const primaryAt = looking("a new primary", async () => {
+      const primaryAt = pollUntil("a new primary", async () => {
         const found = await Promise.all(alive().map(isPrimary));
         return found.includes(true) ? Date.now() : undefined;
       });
-      const writeAt = looking("a write", async () => {
+      const writeAt = pollUntil("a write", async () => {
         await Promise.any(alive().map((member) => once(member, "INSERT INTO probe VALUES (now())")));
         return Date.now();
       });

@@ -128,6 +128,6 @@ recovery_target_action = 'promote'
     await answered(later);
     // Those that the database has forgotten were asked once, and are answered once.
     for (const event of [before, archived, lost, later]) assert.equal(await answersTo(event), 1);
-    assert.equal(bridge.agent.seenOf("send").length, 4);
+    assert.equal(bridge.agent.requestsOf("send").length, 4);
   });
 });

@@ -150,16 +150,16 @@ async function openConnections(admin: pg.PoolClient, name: string): Promise<stri
 /** Connections to a database that has no test any more: the test has leaked them. */
 async function leakedConnections({ server, name, pool }: OwnDatabase): Promise<string[]> {
   return await withAdmin(server, async (admin) => {
-    const look = async () => [
+    const poll = async () => [
       ...(await openConnections(admin, name)),
       ...Array.from({ length: pool.totalCount - pool.idleCount }, () => "the database's own (taken)"),
     ];
     // Ending a connection takes the server a moment.
     const deadline = systemClock.now() + LEAK_PATIENCE_MS;
-    let leaked = await look();
+    let leaked = await poll();
     while (leaked.length > 0 && systemClock.now() < deadline) {
       await systemClock.sleep(20);
-      leaked = await look();
+      leaked = await poll();
     }
     return leaked;
   });

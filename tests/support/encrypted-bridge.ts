@@ -270,17 +270,17 @@ async function ready(observePort: number): Promise<void> {
   });
 }
 
-/** Looks until there is something; what a look throws is shown when the time is up. */
+/** Polls until there is something; what a poll throws is shown when the time is up. */
 export async function eventually<T>(
   what: string,
-  look: () => Promise<T | undefined>,
+  poll: () => Promise<T | undefined>,
   patienceMs = PATIENCE_MS,
 ): Promise<T> {
   const deadline = systemClock.now() + patienceMs;
   let last: unknown;
   while (systemClock.now() < deadline) {
     try {
-      const found = await look();
+      const found = await poll();
       if (found !== undefined) return found;
     } catch (error) {
       last = error;

@@ -1,6 +1,6 @@
 // Ghosts' devices without cryptography and without a database. `FakeDevices`: an encrypted event is its own
 // plaintext and opens once the session it names is known; keys come as to-device messages, or lie at the
-// homeserver until they are read back. `openDevice`: one ghost's device over a machine, a homeserver and a
+// homeserver until they are caught up. `openDevice`: one ghost's device over a machine, a homeserver and a
 // ledger of the test's own.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

@@ -30,7 +30,11 @@ export type Plan =
   /** Says something with its last status and has no artifact. */
   | { readonly kind: "status"; readonly state: TaskState; readonly text?: string }
   /** Asks these questions one after another, then completes with what it was answered. `options`: of each question. */
-  | { readonly kind: "asks"; readonly questions: readonly string[]; readonly options?: readonly unknown[] }
+  | {
+      readonly kind: "input_required";
+      readonly questions: readonly string[];
+      readonly options?: readonly unknown[];
+    }
   /** Works until released, then completes. */
   | { readonly kind: "slow"; readonly text: string };
 
@@ -135,7 +139,7 @@ export class Behaviour {
           metadata: undefined,
         }),
       );
-    if (plan.kind === "asks") {
+    if (plan.kind === "input_required") {
       const answers = this.#answers.get(taskId) ?? [];
       if (task !== undefined) answers.push(first?.content?.$case === "text" ? first.content.value : "");
       this.#answers.set(taskId, answers);

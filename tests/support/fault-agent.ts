@@ -44,7 +44,7 @@ export type Fault =
 
 export type Operation = "send" | "stream" | "get" | "list" | "cancel" | "subscribe";
 
-export interface SeenRequest {
+export interface ReceivedRequest {
   readonly operation: Operation;
   readonly messageId: string | undefined;
   readonly authorization: string | undefined;
@@ -77,7 +77,7 @@ export interface FaultAgentOptions {
 export interface FaultAgent {
   readonly url: string;
   readonly behaviour: Behaviour;
-  readonly seen: SeenRequest[];
+  readonly requests: ReceivedRequest[];
   /** The messages that were sent to it, as they came, without what names the request. */
   readonly bodies: unknown[];
   /** Bearer tokens that are taken; undefined: none is asked for. */
@@ -87,7 +87,7 @@ export interface FaultAgent {
   /** The next request of this operation meets the fault; `times` of them do. */
   fault(operation: Operation, fault: Fault, times?: number): void;
   clearFaults(): void;
-  seenOf(operation: Operation): SeenRequest[];
+  requestsOf(operation: Operation): ReceivedRequest[];
   /** Tasks made for a messageId. */
   tasksOf(messageId: string): number;
   close(): Promise<void>;
@@ -122,7 +122,7 @@ export async function startFaultAgent(
       : OPERATIONS[body.method ?? ""];
     if (operation === undefined) return end(response, 404);
     const authorization = request.headers.authorization;
-    agent.seen.push({
+    agent.requests.push({
       operation,
       messageId: body.params?.message?.messageId ?? body.message?.messageId,
       authorization,
@@ -154,13 +154,13 @@ export async function startFaultAgent(
   const agent: FaultAgent = {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     behaviour,
-    seen: [],
+    requests: [],
     bodies: [],
     tokens: undefined,
     hugeBytes: 0,
     fault: (operation, fault, times = 1) => faults.push({ operation, fault, times }),
     clearFaults: () => faults.splice(0),
-    seenOf: (operation) => agent.seen.filter((each) => each.operation === operation),
+    requestsOf: (operation) => agent.requests.filter((each) => each.operation === operation),
     tasksOf: (messageId) => behaviour.started.filter((each) => each === messageId).length,
     close: () =>
       new Promise((resolve) => {

@@ -254,14 +254,14 @@ export async function endGateway(gateway: TestGateway | undefined): Promise<void
   await gateway.running.finished;
 }
 
-/** Polls until `look` gives something; for what a real server does in its own time. */
+/** Polls until `poll` gives something; for what a real server does in its own time. */
 export async function eventually<T>(
   what: string,
-  look: () => Promise<T | undefined> | T | undefined,
+  poll: () => Promise<T | undefined> | T | undefined,
 ): Promise<T> {
   const deadline = systemClock.now() + 15_000;
   for (;;) {
-    const found = await look();
+    const found = await poll();
     if (found !== undefined) return found;
     if (systemClock.now() > deadline) throw new Error(`did not come: ${what}`);
     await systemClock.sleep(20);

@@ -64,7 +64,7 @@ export function json(body: string | Uint8Array): TestHttpServer["answer"] {
   };
 }
 
-export interface SeenRequest {
+export interface ReceivedRequest {
   readonly method: string;
   readonly path: string;
   readonly query: URLSearchParams;
@@ -80,14 +80,14 @@ export interface ScriptedAnswer {
 }
 
 /** What to answer; `hang` never answers, `reset` closes the connection without a word. */
-export type Script = (request: SeenRequest) => ScriptedAnswer | "hang" | "reset";
+export type Script = (request: ReceivedRequest) => ScriptedAnswer | "hang" | "reset";
 
 /** A script whose answers may take a while. */
-export type SlowScript = (request: SeenRequest) => Promise<ReturnType<Script>>;
+export type SlowScript = (request: ReceivedRequest) => Promise<ReturnType<Script>>;
 
 export interface ScriptedHomeserver {
   readonly url: string;
-  readonly seen: readonly SeenRequest[];
+  readonly requests: readonly ReceivedRequest[];
   script: Script;
   /** Closes all connections, requests that hang included, as the end of its process does. */
   dropConnections(): void;
@@ -101,9 +101,9 @@ export async function scriptedHomeserver(
   t: TestContext,
   script: Script | SlowScript = WELL,
 ): Promise<ScriptedHomeserver> {
-  const seen: SeenRequest[] = [];
+  const requests: ReceivedRequest[] = [];
   const close = () => server.closeAllConnections();
-  const made = { url: "", seen, script: script as Script, dropConnections: close };
+  const made = { url: "", requests, script: script as Script, dropConnections: close };
   const server = createServer((request, response) => {
     void answer(request, response).catch(() => response.destroy());
   });
@@ -114,14 +114,14 @@ export async function scriptedHomeserver(
     const text = Buffer.concat(chunks).toString();
     // What is uploaded is no JSON.
     const isJson = request.headers["content-type"] === "application/json";
-    const one: SeenRequest = {
+    const one: ReceivedRequest = {
       method: request.method ?? "",
       path: decodeURIComponent(url.pathname),
       query: url.searchParams,
       authorization: request.headers.authorization,
       body: text === "" ? undefined : isJson ? JSON.parse(text) : text,
     };
-    seen.push(one);
+    requests.push(one);
     const scripted = await made.script(one);
     if (scripted === "hang") return;
     if (scripted === "reset") {

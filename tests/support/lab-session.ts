@@ -322,12 +322,12 @@ export async function query<Row extends pg.QueryResultRow>(
 /** Polls a real server until something is so, and returns it. */
 export async function eventually<Found>(
   what: string,
-  look: () => Promise<Found | false | undefined>,
+  poll: () => Promise<Found | false | undefined>,
   timeoutMs = 60_000,
 ): Promise<Found> {
   const deadline = systemClock.now() + timeoutMs;
   for (;;) {
-    const found = await look();
+    const found = await poll();
     if (found !== false && found !== undefined) return found;
     assert.ok(systemClock.now() < deadline, `in ${timeoutMs} ms it did not come to this: ${what}`);
     await systemClock.sleep(100);

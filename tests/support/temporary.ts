@@ -60,7 +60,7 @@ export function start(program: string, args: readonly string[], options: StartOp
   const waiting = new Set<() => void>();
   child.stdout.on("data", (chunk: Buffer) => {
     stdout += chunk.toString("utf8");
-    for (const look of waiting) look();
+    for (const check of waiting) check();
   });
   child.stderr.on("data", (chunk: Buffer) => {
     stderr += chunk.toString("utf8");
@@ -71,11 +71,11 @@ export function start(program: string, args: readonly string[], options: StartOp
   });
   const printed = (text: string) =>
     new Promise<string>((resolve, reject) => {
-      const look = () => {
+      const check = () => {
         if (stdout.includes(text)) resolve(stdout);
       };
-      waiting.add(look);
-      look();
+      waiting.add(check);
+      check();
       finished.then(() => reject(new Error(`${program} ended without printing ${text}: ${stderr}`)), reject);
     });
   return { child, finished, printed };

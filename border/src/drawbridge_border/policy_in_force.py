@@ -1,8 +1,8 @@
-"""The policy in force, which is the file's at the next look.
+"""The policy in force, which is the file's at the next check.
 
 Invariants: a file that is absent, unreadable, empty of servers or without the local one denies everybody; a
 file whose content is refused changes nothing but raises an alarm, and denies everybody if nothing was in
-force before; servers are never taken from a file in part. A look that finds nothing new costs one stat(2).
+force before; servers are never taken from a file in part. A check that finds nothing new costs one stat(2).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ State = Literal["in_force", "last_valid", "deny_all"]
 PolicyAlarm = Literal["local_server_missing", "no_servers"] | RefusalReason | UnreadableReason
 
 # A file system may give two changes within one tick of its clock the same time. What was read so shortly
-# after a change is read again at each look until the tick has surely passed.
+# after a change is read again at each check until the tick has surely passed.
 _TICK_NS = 20_000_000
 
 
@@ -68,7 +68,7 @@ class WatchedPolicy:
         self._in_force = InForce(
             frozenset(), denies_all_invites=True, digest=None, state="deny_all", alarm=None, loaded_at_ns=0
         )
-        self._look()
+        self._reload()
 
     def current(self) -> InForce:
         """What is in force by the file as it is at this moment."""
@@ -78,9 +78,9 @@ class WatchedPolicy:
             return self._close(reason_of(error))
         if (found.st_ctime_ns, found.st_ino) == self._signature:
             return self._in_force
-        return self._look()
+        return self._reload()
 
-    def _look(self) -> InForce:
+    def _reload(self) -> InForce:
         try:
             read = self._read(self._path)
         except UnreadableError as error:

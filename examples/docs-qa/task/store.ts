@@ -210,10 +210,10 @@ export class DurableTaskStore implements TaskStore {
       this.#taskByMessage.set(key, task.id);
       this.#onMessageStored(key);
     }
-    this.#tell(task.id);
+    this.#notify(task.id);
   }
 
-  #tell(taskId: string): void {
+  #notify(taskId: string): void {
     const watchers = this.#watchers.get(taskId);
     this.#watchers.delete(taskId);
     for (const watcher of watchers ?? []) watcher();
@@ -229,7 +229,7 @@ export class DurableTaskStore implements TaskStore {
       this.#tasks.delete(task.id);
       for (const { messageId } of callerMessages(task))
         this.#taskByMessage.delete(messageKey(scope, messageId));
-      this.#tell(task.id);
+      this.#notify(task.id);
       await this.#files.remove(task.id);
     }
   }

@@ -84,14 +84,14 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
 
   /** Concurrent callers share one evaluation of a pin. */
   function decide(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
-    state.inFlight ??= settle(target, state).finally(() => {
+    state.inFlight ??= decideAnew(target, state).finally(() => {
       state.inFlight = undefined;
     });
     return state.inFlight;
   }
 
-  async function settle(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
-    const seen = await ledger.targets.get(target.ghost);
+  async function decideAnew(target: AgentTarget, state: TargetState): Promise<TrustDecision> {
+    const previous = await ledger.targets.get(target.ghost);
     const evaluation = await evaluate(target, state);
     const { decision } = evaluation;
     const isOvertaken = () => states.get(target.ghost) !== state;
@@ -105,7 +105,7 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
       return decision;
     }
     const recorded = await recording.run(target.ghost, async () =>
-      isOvertaken() ? "overtaken" : await record(target, evaluation, seen),
+      isOvertaken() ? "overtaken" : await record(target, evaluation, previous),
     );
     if (recorded === "overtaken" || isOvertaken()) return OVERTAKEN;
     state.failures = 0;
@@ -137,7 +137,7 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
   async function record(
     target: AgentTarget,
     { decision, cardDigest, why }: Evaluation,
-    seen?: TargetRecord,
+    previous?: TargetRecord,
   ): Promise<"recorded" | "unchanged" | "overtaken"> {
     if (decision.trust === "unknown") return "unchanged";
     const { ghost, agentId, fingerprint: targetFingerprint, entry } = target;
@@ -147,12 +147,12 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
     return await write(
       { ghost, agentId, targetFingerprint, trust, cardDigest, agentVersion, ...pin },
       why,
-      seen,
+      previous,
     );
   }
 
-  async function write(decided: Omit<TargetDecision, "checkedAt">, why: Why, seen?: TargetRecord) {
-    const recorded = await ledger.targets.record({ ...decided, checkedAt: clock.now() }, seen);
+  async function write(decided: Omit<TargetDecision, "checkedAt">, why: Why, previous?: TargetRecord) {
+    const recorded = await ledger.targets.record({ ...decided, checkedAt: clock.now() }, previous);
     if (recorded !== "recorded") return recorded;
     const { trust, agentId, targetFingerprint: fingerprint, cardDigest } = decided;
     const event = trust === "verified" ? "agent_card_verified" : "agent_card_untrusted";

@@ -40,7 +40,7 @@ export const DelegationAudit = z.strictObject({
   room_id: RoomId,
   event_id: EventId,
   sender: UserId,
-  /** How the event came in: by transaction, or recovered by reading back. */
+  /** How the event came in: by transaction, or found by a catchup. */
   ingress: z.enum(["transaction", "recovered"]),
   admitted_at: Time,
   accepted_at: Time.nullable(),
@@ -75,7 +75,7 @@ export const EncryptedIntakeAudit = z.strictObject({
   room_id: RoomId,
   event_id: EventId,
   sender: UserId,
-  /** How the event came in: by transaction, or recovered by reading back. */
+  /** How the event came in: by transaction, or found by a catchup. */
   ingress: z.enum(["transaction", "recovered"]),
   key_requests: z.int().min(0),
   admitted_at: Time,

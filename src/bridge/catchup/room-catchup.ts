@@ -137,7 +137,7 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     const reader: Reader = { ghost, signal };
     if (since === undefined) return await begin(reader);
     const outcome = await readRooms(api, reader, since, budget);
-    // It is no position of this homeserver. (A position from the future of a restored one is answered as if of now.)
+    // A refused position is none of this homeserver. (One from the future of a restored homeserver counts as of now.)
     if (outcome.kind === "refused") return await begin(reader);
     if (outcome.kind === "retry") return outcome;
     const { cut, unread } = outcome.value;

@@ -221,7 +221,7 @@ function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string)
     // The homeserver puts the invitation behind the state that the inviting server wrote, which may name another inviter.
     const event = state.findLast(({ type, state_key }) => type === "m.room.member" && state_key === ghost);
     if (room === undefined || event === undefined) continue;
-    // It comes without ID and time. The one since the same position is the same invitation.
+    // An invitation comes without ID and time. The one since the same position is the same invitation.
     const eventId = `$${sha256(`invitation ${room} ${ghost} ${since}`).toString("base64url")}`;
     invitations.set(room, inRoom({ ...event, event_id: eventId, origin_server_ts: 0 }, room));
   }

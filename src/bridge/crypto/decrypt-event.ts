@@ -35,7 +35,7 @@ export type Decryption =
       /** The sender's device is not known, and the query for it comes with `outgoing`. */
       readonly queried?: true;
     }
-  /** Its key has not come (yet). `withheld` is the sender's code for why it withholds the key. */
+  /** The event's key has not come (yet). `withheld` is the sender's code for why it withholds the key. */
   | { readonly kind: "missing_key"; readonly withheld: string | undefined; readonly queried?: true }
   /** The sender does not own the device that the session came from, its device is not trusted, or no key could ever help. */
   | { readonly kind: "refused"; readonly reason: "sender_mismatch" | "device_not_trusted" | "undecryptable" }
@@ -103,7 +103,7 @@ function contentOf(content: unknown, outside: UnknownObject): UnknownObject | un
   return { ...content, "m.relates_to": relation };
 }
 
-/** The message index in a Megolm ciphertext (olm, docs/megolm.md, "Message format"); undefined for anything else. */
+/** The message index in a Megolm ciphertext (Megolm specification, "Message format"); undefined for anything else. */
 export function megolmIndex(ciphertext: string): number | undefined {
   const [version, indexTag, varintBytes] = [3, 0x08, 5];
   // Version, tag and a varint of at most five bytes fit into twelve characters of base64.

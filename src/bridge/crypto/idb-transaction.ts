@@ -58,7 +58,7 @@ export class Transaction {
   readonly scope: ReadonlySet<string>;
   readonly records: StoreRecords;
   readonly ended: Promise<"complete" | "abort">;
-  /** Those of its database that have not ended. */
+  /** The transactions of its database that have not ended. */
   readonly #open: Set<Transaction>;
   readonly #resolveEnded: (how: "complete" | "abort") => void;
   /** Resolves when the requests made so far are answered. */

@@ -237,7 +237,7 @@ class IDBDatabase {
   close(): void {}
 }
 
-// They are only looked for.
+// The library only asks whether these classes exist.
 class IDBCursor {}
 class IDBCursorWithValue extends IDBCursor {}
 

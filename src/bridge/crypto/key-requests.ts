@@ -26,7 +26,7 @@ interface Asked extends Request {
   readonly at: number;
   /** Whether it could be sent. */
   readonly sent: Promise<boolean>;
-  /** Those that wait for the key. */
+  /** The events that wait for the key. */
   readonly events: Set<EventId>;
 }
 

@@ -32,8 +32,8 @@ import { sameFirstPart } from "./idb-keys.ts";
 import { type DatabaseLayout, mounted, StoredDatabases } from "./indexeddb.ts";
 import {
   isPanic,
-  lookForSession,
   markSent,
+  querySession,
   receiveChanges,
   sdkUsers,
   signingKeysUpload,
@@ -248,7 +248,7 @@ export class GhostMachine {
   forgetRoom(room: RoomId): Promise<void> {
     return this.#run(async (machine) => {
       const { records } = this.#databases;
-      const asked = await records.keysAskedBy(() => lookForSession(machine, room));
+      const asked = await records.keysAskedBy(() => querySession(machine, room));
       for (const { objectStore, key } of asked) {
         const range = sameFirstPart(key);
         if (range !== undefined) await records.deleteRange(objectStore, range);

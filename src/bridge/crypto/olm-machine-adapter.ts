@@ -67,7 +67,7 @@ export function toRequests(requests: readonly (SdkRequest | null | undefined)[])
   });
 }
 
-/** It has neither an ID nor a type in the library. */
+/** The upload of signing keys has neither an ID nor a type in the library. */
 export function signingKeysUpload(body: string): OutgoingRequest {
   return { id: `${WITHOUT_ANSWER}signing_keys_upload`, kind: "signing_keys_upload", body };
 }
@@ -122,7 +122,7 @@ const NO_CIPHERTEXT = Buffer.concat([Buffer.of(3, 8, 0, 18, 16), Buffer.alloc(16
 );
 
 /** Lets the machine look for a session of a room that it does not have. */
-export async function lookForSession(machine: OlmMachine, room: RoomId): Promise<void> {
+export async function querySession(machine: OlmMachine, room: RoomId): Promise<void> {
   const content = { algorithm: "m.megolm.v1.aes-sha2", ciphertext: NO_CIPHERTEXT, session_id: "none" };
   const ids = { event_id: "$none", sender: "@none:none", origin_server_ts: 0 };
   const event = JSON.stringify({ type: "m.room.encrypted", ...ids, content });

@@ -35,7 +35,7 @@ export type Opening =
       readonly inside: Inside;
       readonly by: "catchup" | "after_wait";
     }
-  /** It never will be. With the event where it is the one that came in. */
+  /** The intake envelope will never be opened. `event` is present where it is the one that came in. */
   | { readonly kind: "unreadable"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
   | { readonly kind: "missing_key"; readonly event: EncryptedEvent }
   /** The sender's device may be trusted once more is known of it. */

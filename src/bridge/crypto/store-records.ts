@@ -102,7 +102,7 @@ export class StoreRecords {
     const { ghost } = this.#holder;
     const found = await retryQuery(clock, () => cryptoRecord(pool, ghost, objectStore, key));
     const record = found ?? { objectStore, key, value: undefined, indexKey: undefined, usedDay: undefined };
-    // Its transaction may be over, and another may have written: then this is old.
+    // The reader's transaction may be over, and another may have written: then this record is old.
     if (writes !== this.#writesOf(objectStore)) return record.value;
     cache.set(`${this.name} ${name}`, [record]);
     return this.#used(record);

@@ -57,7 +57,7 @@ export interface IntakeEnvelopeWorkerDependencies extends ExpiryDependencies, Op
   readonly observe: IntakeEnvelopeObserver;
   readonly capacity: Capacity;
   readonly contextLifetimeMs: number;
-  /** Its times are in milliseconds. */
+  /** The times in it are in milliseconds. */
   readonly keyRequests: BridgeConfig["encryption"]["keyRequests"];
 }
 
@@ -103,7 +103,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
         void devices.beginSession(only, envelope.room);
       }
       if (ghosts.length > 0 || all.length === 0) claims.push({ envelope, ghosts });
-      // They were given to another process meanwhile.
+      // The ghosts were given to another process meanwhile.
       else await ledger.envelopes.defer(envelope, now);
     }
     return claims;
@@ -129,14 +129,14 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     }
   }
 
-  /** It is tried when its question has ended its wait. The question's derivation takes an edit along. */
+  /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */
   async function behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
     const now = clock.now();
     const wakeAt = now + backoffMs(RETRY, Math.min(envelope.attempts, BEHIND_ATTEMPTS_MAX));
     await ledger.envelopes.defer(envelope, wakeAt, { prolonged: now >= envelope.deadline });
   }
 
-  /** The latest edit of the same question that comes after the envelope and can be opened now. */
+  /** The latest edit of the same question that comes after the intake envelope and can be opened now. */
   async function laterEdit({ envelope, ghosts }: Claim, draining: AbortSignal | undefined) {
     for (const later of await ledger.envelopes.laterEdits(envelope)) {
       const opening = await open({ envelope: later, ghosts }, draining);

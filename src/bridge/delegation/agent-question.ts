@@ -17,7 +17,7 @@ import type { RunningDelegation } from "./running-delegation.ts";
 import { outcomeOfRefusal, readUnsent, recordAndSend } from "./send-reply.ts";
 
 /** How often the policy and the task are looked at while an answer is waited for. */
-const LOOK_MS = 30_000;
+const POLL_MS = 30_000;
 const QUESTION_EVENTS_MAX = 64;
 
 export async function ask(
@@ -31,8 +31,8 @@ export async function ask(
   const { sourceEventId: eventId, threadRoot, sender, roomId, asked } = claimed;
   const takesReactions = await running.persist(() => deps.takesReactions(roomId));
   const source = { eventId, threadRoot, sender, texts: deps.textsOf(roomId), takesReactions };
-  const asks = answerOf(rest, deps.limits.answerBytes);
-  const parts = await questionParts(asks, options, source, deps.clock);
+  const text = answerOf(rest, deps.limits.answerBytes);
+  const parts = await questionParts(text, options, source, deps.clock);
   if (asked + parts.length > QUESTION_EVENTS_MAX) {
     return cancelAndFinish(running, taskId, failed(running.stage, "questions_exceeded"));
   }
@@ -63,9 +63,9 @@ export async function awaitInput(running: RunningDelegation): Promise<Delegation
   }
   // An answer that was sent while the bridge was away has yet to come: then the wait begins anew.
   const end = Math.max(until, running.host.upSince + inputWait);
-  if (running.now < end) return look(running, taskId, end);
+  if (running.now < end) return poll(running, taskId, end);
   const ended = await running.persist(() => deps.ledger.endWait(claimed.lease, end));
-  return ended ? unanswered() : wait(running.now + LOOK_MS);
+  return ended ? unanswered() : wait(running.now + POLL_MS);
 }
 
 async function post(
@@ -82,14 +82,14 @@ async function post(
     const times = { now, until: now + deps.limits.inputWait };
     await running.persist(() => deps.ledger.recordAsked(claimed.lease, send.sendId, result.eventId, times));
   }
-  return wait(running.now + Math.min(LOOK_MS, deps.limits.inputWait));
+  return wait(running.now + Math.min(POLL_MS, deps.limits.inputWait));
 }
 
 /** The agent may end its task without an answer, or lose its trust. */
-async function look(running: RunningDelegation, taskId: string, until: number): Promise<DelegationVerdict> {
+async function poll(running: RunningDelegation, taskId: string, until: number): Promise<DelegationVerdict> {
   const check = await recheck(running.deps, running.claimed);
   if (check.kind === "stopped") return finish(stoppedFollowing(check));
-  const later = () => wait(Math.min(running.now + LOOK_MS, until));
+  const later = () => wait(Math.min(running.now + POLL_MS, until));
   if (check.kind === "unknown") return later();
   try {
     const task = await running.connect(check).getTask(taskId, running.signal);

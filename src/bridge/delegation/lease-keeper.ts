@@ -7,13 +7,13 @@ import type { Lease } from "../ledger/leases.ts";
 import type { DelegationLedger } from "../ledger/ledger.ts";
 
 /** Told once: another holder has the lease, or its delegation is terminal; or it is to be canceled. */
-type Told = (why: "lost" | "canceled") => void;
+type OnEnd = (why: "lost" | "canceled") => void;
 
 export type HeldLease = ReturnType<ReturnType<typeof createLeaseKeeper>["hold"]>;
 
 interface Held {
   readonly lease: Lease;
-  readonly tell: Told;
+  readonly onEnd: OnEnd;
   until: number;
 }
 
@@ -39,9 +39,9 @@ export function createLeaseKeeper(
       if (held.has(id)) each.until = until;
       else {
         all.delete(id);
-        each.tell("lost");
+        each.onEnd("lost");
       }
-      if (canceled.has(id)) each.tell("canceled");
+      if (canceled.has(id)) each.onEnd("canceled");
     }
   };
 
@@ -53,8 +53,8 @@ export function createLeaseKeeper(
       ...{ pollIntervalMs: leaseMs / 3, errorWaitMs: leaseMs / 10 },
     }),
 
-    hold(lease: Lease, until: number, tell: Told) {
-      const held: Held = { lease, tell, until };
+    hold(lease: Lease, until: number, onEnd: OnEnd) {
+      const held: Held = { lease, onEnd, until };
       all.set(lease.delegationId, held);
       return {
         isFresh: () => clock.now() < held.until,

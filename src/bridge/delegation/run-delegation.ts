@@ -15,7 +15,7 @@ export type RunEnd = "settled" | "held";
 
 export async function run(running: RunningDelegation): Promise<RunEnd> {
   try {
-    return await settling(running, () =>
+    return await recorded(running, () =>
       running.claimed.cancelRequested ? cancel(running) : route(running),
     );
   } finally {
@@ -23,14 +23,14 @@ export async function run(running: RunningDelegation): Promise<RunEnd> {
   }
 }
 
-async function settling(running: RunningDelegation, step: () => Promise<DelegationVerdict>): Promise<RunEnd> {
+async function recorded(running: RunningDelegation, step: () => Promise<DelegationVerdict>): Promise<RunEnd> {
   try {
-    await settle(running, await step());
+    await recordVerdict(running, await step());
     return "settled";
   } catch (error) {
     if (running.interrupted !== "canceled" || !running.signal.aborted) return await stopped(running, error);
     running.renewSignal();
-    return await settling(running, () => cancel(running));
+    return await recorded(running, () => cancel(running));
   }
 }
 
@@ -55,7 +55,7 @@ async function cancel(running: RunningDelegation): Promise<DelegationVerdict> {
   return await cancelAndFinish(running, running.taskId, canceled(running.stage));
 }
 
-async function settle(running: RunningDelegation, verdict: DelegationVerdict): Promise<void> {
+async function recordVerdict(running: RunningDelegation, verdict: DelegationVerdict): Promise<void> {
   const { ledger, metrics, traces, log } = running.deps;
   const { lease } = running.claimed;
   if (verdict.kind === "finish") {

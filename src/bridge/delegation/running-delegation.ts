@@ -44,7 +44,7 @@ export class RunningDelegation {
   mayHaveTask: boolean;
   /** The task is followed on a stream, which some agents do not survive the end of. */
   holdsStream = false;
-  /** It takes as long as the homeserver of the attachment's sender lets it. */
+  /** A download takes as long as the homeserver of the attachment's sender lets it. */
   isDownloading = false;
   lease: HeldLease | undefined;
   #controller = new AbortController();

@@ -146,11 +146,11 @@ const OTHER_MODE = ill(
 
 function examineReadiness({ encryption }: BridgeConfig, readiness: z.output<typeof Readyz> | undefined) {
   if (readiness === undefined) {
-    const unseen = encryption.mode === "refuse" ? "database and ghosts" : "database, ghosts and their keys";
+    const parts = encryption.mode === "refuse" ? "database and ghosts" : "database, ghosts and their keys";
     return [
       notKnown(
         "bridge",
-        `not running, so ${unseen} are not looked at`,
+        `not running, so ${parts} are not looked at`,
         "Start it with `drawbridge bridge`, then run the doctor again.",
       ),
     ];

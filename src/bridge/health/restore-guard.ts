@@ -30,27 +30,27 @@ export function createRestoreGuard({ marker, homeserver, user, isTurn, clock, lo
   const wentBack = Promise.withResolvers<never>();
   // Only whoever waits for it is to be told.
   wentBack.promise.catch(() => undefined);
-  let seen: DatabaseMarker | undefined;
+  let observed: DatabaseMarker | undefined;
   let isBack = false;
   const loop = new WorkLoop({ clock, round, onError: () => undefined, pollIntervalMs: EVERY_MS });
 
   /** Looks at the database; the process whose turn it is also advances the marker, and tells the homeserver. */
   async function round(): Promise<void> {
     if (isBack) return;
-    const tells = isTurn();
+    const isReporter = isTurn();
     // The copy is read first: the database is never behind it.
-    const known = tells ? await homeserver.databaseMarker(user) : undefined;
+    const known = isReporter ? await homeserver.databaseMarker(user) : undefined;
     const own = await marker.read();
-    if (isBehind(own, seen) || (known?.kind === "ok" && isBehind(own, known.value))) {
+    if (isBehind(own, observed) || (known?.kind === "ok" && isBehind(own, known.value))) {
       log.error({ event: "database_went_back" }, "the database has lost what was committed");
       isBack = true;
       wentBack.reject(putBack());
       return;
     }
-    seen = own;
-    const advanced = tells ? await marker.advance(own) : undefined;
+    observed = own;
+    const advanced = isReporter ? await marker.advance(own) : undefined;
     if (advanced === undefined) return;
-    seen = advanced;
+    observed = advanced;
     await homeserver.setDatabaseMarker(user, advanced);
   }
 
@@ -79,7 +79,7 @@ export function createRestoreGuard({ marker, homeserver, user, isTurn, clock, lo
             isBack = true;
             throw putBack();
           }
-          seen = own;
+          observed = own;
           return;
         }
         if (waits === 0) onWait();

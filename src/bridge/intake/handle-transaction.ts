@@ -54,14 +54,14 @@ export interface HandledTransaction extends Admitted {
   readonly opened: number;
 }
 
-/** @param extras `recovered`: of events that a catchup found, which does not wait for `ready`, the order of their rooms */
+/** @param extras `caughtUp`: of events of a catchup, which does not wait for `ready`, the order of their rooms */
 export type TransactionHandler = (
   transactionId: string,
   events: readonly unknown[],
   extras?: {
     readonly extensions?: UnknownObject;
     readonly bodySha256?: Buffer;
-    readonly recovered?: RoomOrder;
+    readonly caughtUp?: RoomOrder;
   },
 ) => Promise<HandledTransaction>;
 
@@ -98,8 +98,8 @@ export function createTransactionHandler(options: {
     );
   };
 
-  return async (transactionId, rawEvents, { extensions = {}, bodySha256, recovered } = {}) => {
-    if (recovered === undefined) await options.ready?.();
+  return async (transactionId, rawEvents, { extensions = {}, bodySha256, caughtUp } = {}) => {
+    if (caughtUp === undefined) await options.ready?.();
     const mail = await receive(extensions);
     const { byGhost, partnerGhosts } = await agents.current();
     const read = readEvents(rawEvents);
@@ -134,8 +134,8 @@ export function createTransactionHandler(options: {
     encryption?.recent.keep(waiting.filter(({ isUntried }) => isUntried));
     const admitted = await ledger.intake.admit({
       transactionId,
-      ingress: recovered === undefined ? "transaction" : "recovered",
-      order: recovered,
+      ingress: caughtUp === undefined ? "transaction" : "recovered",
+      order: caughtUp,
       receivedAt,
       bodySha256,
       mail,

@@ -78,15 +78,15 @@ export function candidatesOf(
   partnerGhosts: readonly PartnerGhosts[],
 ) {
   const redacted = new Set(redactedIn(events).map(({ room, event }) => inRoom(room, event)));
-  const seen = new Set<EventId>();
+  const considered = new Set<EventId>();
   const candidates = events.flatMap((event) => {
     if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") return [];
     if (event.isAutomated) return [];
     if (event.type === "message" && !couldAsk(event)) return [];
     if (isPartnerGhost(partnerGhosts, event.sender)) return [];
     if (namespace.isOwn(event.sender) || redacted.has(inRoom(event.room, event.event))) return [];
-    if (seen.has(event.event)) return [];
-    seen.add(event.event);
+    if (considered.has(event.event)) return [];
+    considered.add(event.event);
     return [event];
   });
   return {

@@ -35,7 +35,7 @@ export interface Decryptor {
 
 export interface WaitingEvent extends EncryptedEvent {
   readonly fingerprint: Buffer;
-  /** It is an edit, or refers to another event, and opened: it waits only for its question. */
+  /** The event is an edit, or refers to another one, and is opened: it waits only for its question. */
   readonly isOpened?: boolean;
   /** No machine of its ghosts has answered. */
   readonly isUntried?: boolean;

@@ -246,7 +246,7 @@ function readMembership(common: RoomEvent, raw: UnknownObject, content: UnknownO
   return { ...common, type: "membership", user, membership, direct: content["is_direct"] === true };
 }
 
-/** It stands in the content since room version 11, beside it before. In the other place anybody can name any event. */
+/** The ID is in the content since room version 11, beside it before. In the other place anybody can name any event. */
 export function redactedBy(raw: UnknownObject, content: UnknownObject): EventId | undefined {
   const { redacts = content["redacts"] } = raw;
   const isOne = (content["redacts"] ?? redacts) === redacts;

@@ -63,11 +63,11 @@ export interface NewDelegation extends RoomEvent {
   readonly agent: AgentId;
   readonly targetFingerprint: string;
   readonly threadRoot: EventId | undefined;
-  /** Its number in an exchange in which nobody paused: 1 for a person's question. */
+  /** The question's number in an exchange in which nobody paused: 1 for a person's question. */
   readonly agentTurn: number;
   readonly prompt: string;
   readonly attachment?: Attachment | undefined;
-  /** Both, if they were sealed before it is known whether it is admitted. */
+  /** Prompt and attachment, if they were sealed before it is known whether the question is admitted. */
   readonly sealed?: Buffer | undefined;
   readonly contextId?: string | undefined;
   /** Why it is refused whatever the capacity is. */
@@ -175,7 +175,7 @@ export interface KnownFacts {
   readonly directWith: ReadonlyMap<RoomId, { readonly ghost: GhostMxid; readonly person: UserId }>;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
-  /** Those of the related events that wait for their keys in intake envelopes. */
+  /** The related events that wait for their keys in intake envelopes. */
   readonly waiting: readonly WaitingQuestion[];
   readonly recentAnswers: readonly RecentAnswer[];
   readonly openQuestions: readonly OpenQuestion[];

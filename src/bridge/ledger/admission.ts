@@ -320,10 +320,10 @@ export function createIntake(pool: Pool, settings: LedgerSettings) {
         throw error;
       } finally {
         if (claiming !== undefined && admitted?.replayed === true) doubts.add(claiming);
-        const settled = doubts.settle(admission.receivedAt);
+        const givenBack = doubts.giveBackAll(admission.receivedAt);
         // The end of a slot wakes its worker, which then finds what was given back.
         if (claiming === undefined || !doubts.has(claiming)) claiming?.slot.end(admitted?.claimed);
-        else void settled.then(() => claiming?.slot.end(undefined));
+        else void givenBack.then(() => claiming?.slot.end(undefined));
       }
       if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
       return admitted;

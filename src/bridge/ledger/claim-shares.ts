@@ -27,7 +27,7 @@ export class Shares<Key extends string> {
     return this.#size;
   }
 
-  /** Those of which fewer than `size` may be claimed. */
+  /** The keys of which fewer than `size` may be claimed. */
   get full(): Key[] {
     return [...this.#inProgress.keys()].filter((key) => this.#left(key) < this.#size);
   }

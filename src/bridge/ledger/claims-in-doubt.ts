@@ -5,8 +5,8 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { ClaimSlot, NewDelegation } from "./admission-types.ts";
 import { inRooms, statement, toTime } from "./postgres.ts";
 
-// It finds nothing where the admission was not committed, or its question is past this claim: the end of the lease tells a
-// claim from that of the same admission made again.
+// The statement finds no row where the admission was not committed, or its question is past this claim: the end of the
+// lease tells a claim from that of the same admission made again.
 const GIVE_BACK = statement<{ held: number; turns: number }>("give_back_in_doubt")`
   WITH held AS (
     UPDATE bridge_delegations SET state = 'queued', lease_holder = NULL, lease_until = NULL, fence = fence + 1
@@ -42,7 +42,7 @@ export function createClaimsInDoubt(pool: Pool) {
     has: (doubt: ClaimInDoubt) => doubts.has(doubt),
 
     /** Never rejects: what the database does not answer is asked again the next time. */
-    async settle(now: number): Promise<void> {
+    async giveBackAll(now: number): Promise<void> {
       for (const doubt of doubts) {
         try {
           await giveBack(pool, doubt, now);

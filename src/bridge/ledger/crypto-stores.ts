@@ -88,7 +88,7 @@ export interface CryptoRecord {
   readonly key: Buffer;
   /** Undefined: there is no such record. */
   readonly value: Buffer | undefined;
-  /** Its key in the object store's index, where it has one. */
+  /** The record's key in the object store's index, where it has one. */
   readonly indexKey: Buffer | undefined;
   /** The day of its last use, counted from the Unix epoch; undefined for a record that is never deleted by age. */
   readonly usedDay: number | undefined;

@@ -33,8 +33,8 @@ export function createDatabaseMarker(pool: Pool) {
       return { database: database ?? undefined, count };
     },
 
-    /** Undefined, and nothing is counted, when the database is not `seen` or has come less far. */
-    advance: (seen: DatabaseMarker) => ADVANCE.first(pool, [seen.database, seen.count]),
+    /** Undefined, and nothing is counted, when the database is not `own` or has come less far. */
+    advance: (own: DatabaseMarker) => ADVANCE.first(pool, [own.database, own.count]),
   };
 }
 

@@ -12,7 +12,7 @@ import { type ClaimedIntakeEnvelope, nameOf } from "./envelopes.ts";
 import { refusals, writeNotices } from "./notices.ts";
 import { columnsOf, inRooms, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
-import { settlePlaces } from "./room-order.ts";
+import { releasePlaces } from "./room-order.ts";
 
 const PLACE_OF = statement<{ room_seq: string | undefined; outdated: boolean }>("place_of_envelope")`
   SELECT room_seq, EXISTS (
@@ -47,7 +47,7 @@ const DERIVE = statement("derive_envelope")`
     FROM ended e
   ), capacity AS (
     UPDATE bridge_capacity SET admitted = admitted + $4 WHERE $4 > 0
-  ), rooms AS (${settlePlaces("$3", { also: "keys_missing_at = NULL" })}
+  ), rooms AS (${releasePlaces("$3", { also: "keys_missing_at = NULL" })}
   ), delegations AS (
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,

@@ -8,12 +8,12 @@ import type { Ingress, NewIntakeEnvelope, NewNotice } from "./admission-types.ts
 import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
 import { type ClaimRequest, claimValues, inRooms, type Queryable, statement, toTime } from "./postgres.ts";
-import { GATE, settlePlaces } from "./room-order.ts";
+import { GATE, releasePlaces } from "./room-order.ts";
 import type { CancelReason, ExpiryReason } from "./states.ts";
 
 export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position"> {
   readonly fence: string;
-  /** Its place in the room's queue; undefined once the room has continued without it. */
+  /** The event's place in the room's queue; undefined once the room has continued without it. */
   readonly place: number | undefined;
   /** Whether the question that it edits still waits for its key itself. */
   readonly questionWaits: boolean;
@@ -69,7 +69,7 @@ const GIVE_UP_PLACES = statement("give_up_places")`
     FROM late o GROUP BY o.room_id
   ), locked AS MATERIALIZED (
     SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM settled) ORDER BY room_id FOR UPDATE
-  )${settlePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`;
+  )${releasePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`;
 
 // $6: how long it may hold its room, in milliseconds since its admission; it is due at the end of that time.
 const DEFER = statement("defer_envelope")`
@@ -119,7 +119,7 @@ const EXPIRE = statement("expire_envelopes")`
         AND (n.ghost_mxid = $8 OR $7 = 'keys_missing') AND n.created_at > $12)
     ON CONFLICT DO NOTHING
     RETURNING kind
-  ), rooms AS (${settlePlaces("$5", {
+  ), rooms AS (${releasePlaces("$5", {
     also: "keys_missing_at = CASE WHEN EXISTS (SELECT FROM noticed WHERE kind = 'keys_missing') THEN $5 ELSE r.keys_missing_at END",
   })} AND r.room_id IN (SELECT room_id FROM locked)
   ), audited AS (

@@ -30,7 +30,7 @@ export const nameOf = (lease: Lease): string => `delegation ${lease.delegationId
 
 export interface ClaimedDelegation {
   readonly lease: Lease;
-  /** Its state before this claim; from `dispatching` on, an earlier holder lost or released its lease. */
+  /** The delegation's state before this claim; from `dispatching` on, an earlier holder lost or released its lease. */
   readonly resumedFrom: OpenState;
   readonly roomId: RoomId;
   readonly sourceEventId: EventId;

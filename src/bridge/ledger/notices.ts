@@ -158,7 +158,7 @@ const DROPPED = statement("notice_dropped")`
   UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`;
 
 export function createNotices(pool: Pool) {
-  const settle = (write: Statement, { noticeId, fence }: ClaimedNotice, ...values: (EventId | Date)[]) =>
+  const update = (write: Statement, { noticeId, fence }: ClaimedNotice, ...values: (EventId | Date)[]) =>
     write.run(pool, [noticeId, fence, ...values]);
   return {
     claim: (request: ClaimRequest) => CLAIM.entities(pool, claimValues(request)),
@@ -168,10 +168,10 @@ export function createNotices(pool: Pool) {
       await ATTEMPTED.held(pool, [noticeId, fence, toTime(now)], `notice ${noticeId}`);
     },
 
-    recordSent: (notice: ClaimedNotice, eventId: EventId) => settle(SENT, notice, eventId),
+    recordSent: (notice: ClaimedNotice, eventId: EventId) => update(SENT, notice, eventId),
 
-    defer: (notice: ClaimedNotice, wakeAt: number) => settle(DEFERRED, notice, toTime(wakeAt)),
+    defer: (notice: ClaimedNotice, wakeAt: number) => update(DEFERRED, notice, toTime(wakeAt)),
 
-    drop: (notice: ClaimedNotice) => settle(DROPPED, notice),
+    drop: (notice: ClaimedNotice) => update(DROPPED, notice),
   };
 }

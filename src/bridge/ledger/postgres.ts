@@ -168,7 +168,7 @@ export const canServe = (ghosts: string, ghost: string, room: string): string =>
 
 export interface Work<Result> {
   readonly result: Result;
-  /** Its last statement, sent but not awaited, so that COMMIT travels with it. */
+  /** The transaction's last statement, sent but not awaited, so that COMMIT travels with it. */
   readonly sent?: Promise<unknown>;
 }
 

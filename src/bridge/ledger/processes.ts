@@ -6,7 +6,7 @@ import { ADVISORY_LOCKS, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";
 
 const STATEMENT_TIMEOUT_MS = 5_000;
-/** The server ends a connection that is idle for so long. Its process looks more often. */
+/** The server ends a connection that is idle for so long. Its process observes more often. */
 const IDLE_MS_MAX = 1_000;
 const CHANNEL = "drawbridge";
 
@@ -17,7 +17,7 @@ const NUMBER = statement<{ number: number }>("process_number")`
   SELECT number, pg_advisory_lock(${ADVISORY_LOCKS.process}, number)
   FROM (SELECT nextval('bridge_process')::integer AS number) own`;
 
-const LOOK = statement<{ live: string[]; owners: Record<string, string> }>("process_look")`
+const OBSERVE = statement<{ live: string[]; owners: Record<string, string> }>("process_observe")`
   SELECT ARRAY(SELECT bridge_live_processes()) AS live,
     COALESCE((SELECT json_object_agg(name, process) FROM bridge_ownership), '{}') AS owners`;
 
@@ -82,7 +82,7 @@ export async function openProcessConnection(url: string, onNotified: (message: s
   const client = await connectToServer(url, {
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: STATEMENT_TIMEOUT_MS,
-    // Others' work is told of while this process looks.
+    // Others' work is reported while this process observes.
     pipeline: true,
     application_name: "drawbridge-process",
   });
@@ -99,8 +99,8 @@ export async function openProcessConnection(url: string, onNotified: (message: s
       /** Aborts when the connection is broken: then others take what it owned. */
       broken: broken.signal,
       /** Who is alive, and who owns what, by name; an owner may have ended. */
-      async look() {
-        const found = await LOOK.one(client, []);
+      async observe() {
+        const found = await OBSERVE.one(client, []);
         return { live: found.live, owners: new Map(Object.entries(found.owners)) };
       },
       take: async (names: readonly string[]): Promise<readonly string[]> =>

@@ -39,7 +39,7 @@ export const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
  * yields for each room: room_id; `places`, theirs, and `void`, those without delegations, as multiranges; `opened`, the slots
  * taken; `gate`, the lowest place of one that awaits its key. `added` are free places that were taken besides.
  */
-export function settlePlaces(
+export function releasePlaces(
   now: string,
   { added = "0", also = "" }: { readonly added?: string; readonly also?: string } = {},
 ): string {
@@ -102,7 +102,7 @@ const REORDER = statement("reorder_room")`
       (SELECT min(COALESCE(m.new_place, e.place)) FROM envelopes e LEFT JOIN moved m ON m.event = e.event) AS gate,
       (SELECT count(*) FROM moved) AS added
     FROM room
-  )${settlePlaces("$4", { added: "s.added" })}`;
+  )${releasePlaces("$4", { added: "s.added" })}`;
 
 /** From where each room is to be put in order anew, once the found events were admitted. Only under the rooms' locks. */
 export async function firstLaterPlaces(on: Queryable, order: RoomOrder) {

@@ -60,13 +60,13 @@ export function createTargets(pool: Pool) {
 
     /**
      * Records a decision; `recorded`: it differs from the recorded one, and there is an audit record of it.
-     * @param seen the recorded decision when this one was begun: verified is not recorded over a later quarantine
+     * @param previous the recorded decision when this one was begun: verified is not recorded over a later quarantine
      */
-    async record(decision: TargetDecision, seen?: Pick<TargetRecord, "trust" | "checkedAt">) {
+    async record(decision: TargetDecision, previous?: Pick<TargetRecord, "trust" | "checkedAt">) {
       const { ghost, agentId, trust, targetFingerprint, checkedAt } = decision;
       const { keyId, cardDigest, agentVersion, origin } = decision;
       const target = [ghost, agentId, trust, targetFingerprint];
-      const quarantinedAt = seen?.trust === "quarantined" ? toTime(seen.checkedAt) : null;
+      const quarantinedAt = previous?.trust === "quarantined" ? toTime(previous.checkedAt) : null;
       const card = [keyId, cardDigest, agentVersion, toTime(checkedAt), origin];
       const { changed } = await RECORD.one(pool, [...target, ...card, quarantinedAt]);
       if (changed === 1) return "recorded";

@@ -109,7 +109,7 @@ export function createAvatars(deps: AvatarDependencies) {
         avatar = recorded.uploadUrl;
       } else if (contentDigest !== recorded?.contentDigest) {
         const { uploadedAt = Number.NEGATIVE_INFINITY } = recorded ?? {};
-        // It is looked at again when the card is verified the next time.
+        // The icon is compared again when the card is verified the next time.
         if (clock.now() < uploadedAt + CARD_CHANGE_INTERVAL_MS) return undefined;
         const upload = (actor: GhostActor) => homeserver.upload(actor, icon.bytes, icon.mediaType);
         const uploaded = await ghosts.acting(ghost, upload, signal);

@@ -85,7 +85,7 @@ export class Ghosts {
     const { ghost, deviceId } = actor;
     const recorded = await ledger.ghosts.ensureDevice(ghost, deviceId, clock.now());
     if (recorded.deviceId !== deviceId) {
-      // It was reset meanwhile: the next request is made as the new device.
+      // The device was reset meanwhile: the next request is made as the new device.
       this.forget(ghost);
       return retry("device_unavailable", undefined, UNKNOWN_DEVICE);
     }

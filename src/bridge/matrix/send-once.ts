@@ -15,7 +15,7 @@ import { DONE, type Failure, mapValue, type Outcome, ok, refused } from "./reque
 
 /** Four hours short of how long the homeserver remembers the transaction IDs of a device. */
 export const TRANSACTION_MEMORY_MS = 20 * 60 * 60 * 1000;
-const LOOK_BACK_PAGES_MAX = 200;
+const SEARCH_PAGES_MAX = 200;
 
 export type SendResult =
   | { readonly kind: "sent"; readonly eventId: EventId }
@@ -129,7 +129,7 @@ async function findEarlier(
   const start = await homeserver.timelineAfter(actor, roomId, sourceEventId);
   if (start.kind !== "ok") return start;
   let from = start.value;
-  for (let page = 0; page < LOOK_BACK_PAGES_MAX; page++) {
+  for (let page = 0; page < SEARCH_PAGES_MAX; page++) {
     const read = await homeserver.ownEventsFrom(actor, roomId, [eventType, "m.room.encrypted"], from);
     if (read.kind !== "ok") return read;
     const found = read.value.events.find(

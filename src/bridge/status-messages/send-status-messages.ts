@@ -30,7 +30,7 @@ import type { TextsOf } from "../texts/language-of-room.ts";
 const BATCH = 16;
 const LEASE_MS = 60_000;
 /** How often a message is looked at, and so the least time between two edits of it. */
-const LOOK_MS = 3_000;
+const POLL_MS = 3_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 60_000 };
 
 export interface StatusDependencies extends SenderDependencies {
@@ -57,11 +57,11 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     // The question back, or the answer, is there for people to see already.
     if (!wasAttempted && !isOpen) return await statuses.end(status);
     if (!wasAttempted && (state === "awaiting_input" || state === "reply_pending")) {
-      return await statuses.defer(status, clock.now() + LOOK_MS, false);
+      return await statuses.defer(status, clock.now() + POLL_MS, false);
     }
     const text = statusText(status, deps.textsOf(status.roomId));
     const isSaid = text.digest === status.shown;
-    if (isSaid && isOpen) return await statuses.defer(status, clock.now() + LOOK_MS, false);
+    if (isSaid && isOpen) return await statuses.defer(status, clock.now() + POLL_MS, false);
 
     const content = eventId === undefined ? firstContent(text, status) : editContent(text, eventId);
     const sent: SendResult =
@@ -73,12 +73,12 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     if (message !== undefined && sent.kind === "sent" && !isSaid) {
       // Of a message that was attempted before, the room may have what it said then.
       const digest = eventId === undefined && wasAttempted ? UNKNOWN : text.digest;
-      await statuses.recordShown(status, { eventId: message, digest, pinned }, clock.now() + LOOK_MS);
+      await statuses.recordShown(status, { eventId: message, digest, pinned }, clock.now() + POLL_MS);
       if (digest === UNKNOWN) return;
     }
     if (goesOn) return;
     // The room may refuse the message now and not later. Without its row it would be new work at once.
-    if (pinned || isOpen) await again(status, signal?.aborted === true ? 0 : LOOK_MS);
+    if (pinned || isOpen) await again(status, signal?.aborted === true ? 0 : POLL_MS);
     else await statuses.end(status);
   }
 
@@ -172,7 +172,7 @@ function linesOf({ state, isBehind, retryReason, report }: Facts, words: Texts["
   }
 }
 
-/** It stands by itself, because Element's banner of pinned messages does not follow edits. Nobody is mentioned. */
+/** The message stands alone, because Element's banner of pinned messages does not follow edits. Nobody is mentioned. */
 export function firstContent(
   text: StatusText,
   { sourceEventId, threadRoot }: Pick<ClaimedStatus, "sourceEventId" | "threadRoot">,

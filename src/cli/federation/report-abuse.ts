@@ -37,7 +37,7 @@ export const reportAbuseCommand = defineCommand({
     ["--apply", "when containment is asked for: contain the subject, and make an evidence pack"],
     [
       "--sign <organisation>",
-      "sign the file as this organisation's own report to that one (a server name) and print the envelope",
+      "sign the file as this organisation's own report to that one (a server name) and print the DSSE envelope",
       ADDRESSEE,
     ],
   ],

@@ -27,7 +27,7 @@ function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
 }
 
 function textOf({ head, accepted, refused, contained, removed, planes, drift }: FederationStatus): string {
-  const [oldest] = planes.flatMap(({ lookedAt }) => lookedAt ?? []).sort();
+  const [oldest] = planes.flatMap(({ checkedAt }) => checkedAt ?? []).sort();
   const never = planes.filter(({ outcome }) => outcome === "never").map(({ plane }) => planeWords(plane));
   return [
     `head      ${short(head)}\naccepted  ${short(accepted)}\n`,

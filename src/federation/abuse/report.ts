@@ -94,8 +94,8 @@ function describeIssue(issue: z.core.$ZodIssue): string {
 }
 
 // A report leads to a containment by itself only in a DSSE envelope. Invariants: a signature counts by the key that the
-// operator has pinned for the reporter, and by no other; every signature of the envelope must be good. To whom the report is
-// sent and when is signed with it, around the report, whose schema has no field for either.
+// operator has pinned for the reporter, and by no other; every signature of the DSSE envelope must be good. To whom the
+// report is sent and when is signed with it, around the report, whose schema has no field for either.
 
 const PAYLOAD_TYPE = "application/vnd.drawbridge.sent-abuse-report.v1+json";
 const ENVELOPE_BYTES_MAX = 512 * 1024;
@@ -104,7 +104,7 @@ const SentReport = z.strictObject({ to: ServerName, sent_at: Instant, report: z.
 
 export type Origin = ReturnType<typeof readSignedReport>["origin"];
 
-/** Reads a report, in an envelope or bare, from bytes that anybody may have made. Never throws. */
+/** Reads a report, in a DSSE envelope or bare, from bytes that anybody may have made. Never throws. */
 export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedParty[]) {
   const envelope = DsseEnvelope.safeParse(strictJsonIn(bytes, ENVELOPE_BYTES_MAX)).data;
   if (envelope?.payloadType !== PAYLOAD_TYPE) {
@@ -132,7 +132,7 @@ export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedPar
   return { read, origin: { signed: true, keyId: signer.keyId, to, sentAt } } as const;
 }
 
-/** The envelope in which a report is sent to another organisation, as JSON. @throws DrawbridgeError what the signer throws */
+/** The DSSE envelope of a report to another organisation, as JSON. @throws DrawbridgeError what the signer throws */
 export async function signReport(report: AbuseReport, to: string, atMs: number, signer: Signer) {
   const sent: z.input<typeof SentReport> = { to, sent_at: new Date(atMs).toISOString(), report };
   const payload = Buffer.from(JSON.stringify(sent)).toString("base64");

@@ -10,7 +10,7 @@ import { type EvidenceItem, operatorItem } from "../../records/format/evidence-i
 import type { Part, Scope } from "../../records/format/fields.ts";
 import { targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { PublicationFile } from "../../rendered-files/gateway-files.ts";
-import { lookUntil } from "../../runtime/concurrency.ts";
+import { pollUntil } from "../../runtime/concurrency.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import { type Change, type ChangeOptions, commitChange } from "../change/commit-change.ts";
 import type { FederationConfig } from "../config.ts";
@@ -84,10 +84,10 @@ export async function proveIdentity(
         const inForce = reconciledItems(sealPlane, reached, plane, direction);
         return { items: [...inForce, ...(shown === "agent" ? await observe(seal, plane, reached) : [])] };
       },
-      evaluate: (reached, seen) =>
-        judgePlane(reached, seen, { plane, direction, conditions: shown, scope, fingerprints }),
+      evaluate: (reached, observed) =>
+        judgePlane(reached, observed, { plane, direction, conditions: shown, scope, fingerprints }),
     });
-    items.push(...step.seen.items);
+    items.push(...step.observed.items);
     for (const one of step.conditions) {
       conditions.push(one.condition === "in_force" ? { ...one, condition: `${plane}_in_force` } : one);
     }
@@ -199,7 +199,7 @@ export async function proveByBridge(
     (wanted === "verified"
       ? one?.accepted === true && one.fingerprint === fingerprint
       : one === undefined || !one.accepted);
-  const found = await lookUntil(clock, BY_BRIDGE, () => decision(agent), isWanted);
+  const found = await pollUntil(clock, BY_BRIDGE, () => decision(agent), isWanted);
   const finding = { probe: "card_trust", layer: "bridge" } as const;
   if (found === "unreadable") return [seal({ ...finding, verdict: "unknown", reason: "audit_unreadable" })];
   const decided = fingerprint === undefined || found?.fingerprint === fingerprint ? found : undefined;

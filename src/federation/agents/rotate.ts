@@ -1,4 +1,4 @@
-// The publisher's side: an agent's card gets a new signing key (A2A revocation of one agent, section 8.9).
+// The publisher's side: an agent's card gets a new signing key.
 // Invariants: the old private key is deleted before the new one signs anything; the public key in the registry, our
 // own pins and the retired list change in one commit; a kill at any instant leads to the same end, with one new
 // key and one commit; it is complete only when the old identity was observed to fail and the new one to verify.

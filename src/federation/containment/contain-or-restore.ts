@@ -125,7 +125,7 @@ export type PlaneResult = Readonly<ReturnType<typeof resultOf>>;
 
 function resultOf(
   plane: PlaneName,
-  { pass, partner, applied, seen: { items }, conditions, verdict }: StepResult<Observed>,
+  { pass, partner, applied, observed: { items }, conditions, verdict }: StepResult<Observed>,
 ) {
   const record = pass?.planes.find((report) => report.plane === plane)?.record;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;

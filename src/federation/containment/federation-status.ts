@@ -56,6 +56,6 @@ function planeStatus({ state, planes }: Federation, plane: PlaneName) {
     retryAt: applied?.retryAt ?? null,
     outOfReach: applied?.outOfReach ?? [],
     drift: driftCheck?.differences ?? null,
-    lookedAt: driftCheck?.succeededAt ?? null,
+    checkedAt: driftCheck?.succeededAt ?? null,
   };
 }

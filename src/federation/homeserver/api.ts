@@ -9,7 +9,7 @@ import { membersOf } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { httpAgent, type JsonRequest, requestJson, retryAfterMs } from "../../runtime/http.ts";
 
-/** Its body is empty where that was no JSON object. */
+/** The body is empty where the answer's was no JSON object. */
 export type MatrixAnswer = Readonly<ReturnType<typeof matrixAnswer>>;
 
 type Query = Readonly<Record<string, string>>;

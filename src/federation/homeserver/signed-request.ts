@@ -49,7 +49,7 @@ export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: Signi
       content?: Readonly<Record<string, unknown>>,
       timeoutMs = TIMEOUT_MS,
     ) {
-      // It may be of a user ID that another homeserver has taken in, and would be more than a host in an address.
+      // The name may be of a user ID that another homeserver has taken in, and would be more than a host in an address.
       if (parseServerName(destination) === undefined)
         throw new TypeError("the destination is no server name");
       const about = { method, uri: path, origin, destination };

@@ -32,7 +32,7 @@ export const ProbeFile = z.strictObject({
   }),
   as: z.strictObject({
     serverName: ServerNameField,
-    /** Its homeserver's signing key: `ed25519 VERSION SEED`. */
+    /** The signing key of the partner's homeserver: `ed25519 VERSION SEED`. */
     signingKeyFile: Path.optional(),
     federationProxy: Url.optional(),
     federationCaFile: Path.optional(),

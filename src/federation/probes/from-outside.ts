@@ -172,15 +172,15 @@ async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
   let given: readonly EvidenceItem[] = [];
   let isOut = true;
   try {
-    let looking: Promise<ProbeResult | undefined> | undefined;
+    let lacking: Promise<ProbeResult | undefined> | undefined;
     const history = (kind: "event" | "backfill") => {
       const { server } = room.people;
       if (server === undefined) return notConfigured("signing_key");
       if (door.hindrance !== undefined) return door.hindrance;
       const { eventId } = door;
       if (eventId === undefined) return notApplicable("no_fresh_event");
-      looking ??= lackOf(room, door, eventId);
-      return looking.then((lack) => lack ?? server.history(kind, String(door.server), room.id, eventId));
+      lacking ??= lackOf(room, door, eventId);
+      return lacking.then((lack) => lack ?? server.history(kind, String(door.server), room.id, eventId));
     };
     given = [
       await room.item(event, "partner", () => history("event")),
@@ -213,10 +213,10 @@ async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, vis
   visit.isAsked = true;
   const answer = await other.join(room.id, [String(server)]);
   if (answer.status !== 200) return homeserverRefusal(answer) ?? homeserverUnclear(answer);
-  const seen = await room.within(async () =>
+  const observed = await room.within(async () =>
     (await observer?.joinedFrom(room.id, other.serverName))?.includes(other.userId),
   );
-  const reason = seen ? "joined_and_seen" : "joined";
+  const reason = observed ? "joined_and_observed" : "joined";
   return { verdict: "open", layer: "homeserver", status: 200, reason } as const;
 }
 
@@ -224,13 +224,13 @@ async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, vis
 async function leaveAgain(room: ProbedRoom, { verdict }: EvidenceItem): Promise<boolean> {
   const { other, observer } = room.people;
   if (other === undefined) return true;
-  const isSeenOut = async () =>
+  const isObservedOut = async () =>
     (await observer?.joinedFrom(room.id, other.serverName))?.includes(other.userId) === false;
   let isRefused = false;
   const leave = async () => {
     const { status } = await other.leave(room.id);
     isRefused = status !== 200 && status < 429;
-    return status === 200 || (isRefused && (verdict !== "open" || (await isSeenOut())));
+    return status === 200 || (isRefused && (verdict !== "open" || (await isObservedOut())));
   };
   return room.within(
     () => leave().catch(() => false),

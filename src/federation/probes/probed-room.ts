@@ -85,14 +85,14 @@ export function probedRoom(
 
     /** Repeats a check until it holds, the time is over, or a check after `isEnough` has failed. */
     async within(
-      look: () => Promise<boolean | undefined>,
+      attempt: () => Promise<boolean | undefined>,
       isEnough: () => boolean = () => false,
       timeoutMs = options.arrivalTimeoutMs,
     ): Promise<boolean> {
       const deadline = clock.now() + timeoutMs;
       for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.5, POLL_MAX_MS)) {
         const isLast = isEnough();
-        if (await look()) return true;
+        if (await attempt()) return true;
         const leftMs = deadline - clock.now();
         if (isLast || leftMs <= 0) return false;
         await clock.sleep(Math.min(pollMs, leftMs));
@@ -167,7 +167,7 @@ export async function crossRoom(room: ProbedRoom) {
     outsider: "observer_is_no_member",
     isBlind: async () => !(await partner.isJoined(room.id)),
   });
-  const takers = directions.map((direction) => ({ direction, waited: reached(), looked: reached() }));
+  const takers = directions.map((direction) => ({ direction, waited: reached(), checked: reached() }));
   const crossed = await mapConcurrent(takers, takers.length, async ({ direction, ...own }) => {
     const meet: Meet = (point) => {
       own[point].resolve();
@@ -183,7 +183,7 @@ export async function crossRoom(room: ProbedRoom) {
 }
 
 /** Waits until all directions are as far, or over: the witness writes only when each has looked for what comes directly. */
-type Meet = (point: "waited" | "looked") => Promise<unknown>;
+type Meet = (point: "waited" | "checked") => Promise<unknown>;
 
 const reached = () => Promise.withResolvers<void>();
 
@@ -243,7 +243,7 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
     isEnough = true;
   };
   const preparing = prepare();
-  // It is awaited below, unless the event comes first: then nothing that went wrong meanwhile matters.
+  // The preparation is awaited below, unless the event comes first: then nothing that went wrong meanwhile matters.
   preparing.catch(() => undefined);
   const arrives = room.within(
     () => direction.receives(eventId),
@@ -258,14 +258,14 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
   const relay = await throughWitness(room, eventId, direction, atWitness, meet);
   if (relay.hasCome) return { direct: arrived(eventId), viaWitness: undefined, eventId };
   const isBlind = !relay.passed && (await direction.isBlind?.()) === true;
-  // It is there, and may have come either way.
+  // The event is there, and may have come either way.
   const isThere = relay.finding?.verdict === "open";
   const judged = (explanation: Explanation | undefined, reason: string): ProbeResult => {
     const isMissing = relay.passed === true && !isThere;
     if (isBlind && explanation === undefined) return notApplicable("user_is_no_member");
     return {
       verdict: isMissing || explanation !== undefined ? "closed" : "unknown",
-      layer: explanation?.layer ?? "not_seen",
+      layer: explanation?.layer ?? "not_observed",
       status: null,
       reason: explanation?.reason ?? (isMissing ? reason : isThere ? "arrived_late" : "unexplained_absence"),
       references: [eventId, ...(explanation?.references ?? [])],
@@ -304,7 +304,7 @@ async function throughWitness(
   if (atWitness === "absent") return { finding: NO_WITNESS, hasCome: await receives(eventId) };
   if (atWitness === "late") return { isLate: true, hasCome: await receives(eventId) };
   if (await receives(eventId)) return { hasCome: true };
-  await meet("looked");
+  await meet("checked");
   const { eventId: later } = await witness.send(room.id);
   if (later === undefined) return {};
   const passed = await room.within(() => receives(later));

@@ -115,12 +115,12 @@ async function workOn(
       if (readmission.stages[plane] === undefined) opened(revision);
     },
     observe,
-    evaluate: (reached, seen) => {
+    evaluate: (reached, observed) => {
       const { desired } = reached;
-      const { items } = judge(seen.tried, desired, findPartner(desired.registry, partner), [plane]);
-      return [...evaluate(reached, seen), ...fromOutside(items, plane)];
+      const { items } = judge(observed.tried, desired, findPartner(desired.registry, partner), [plane]);
+      return [...evaluate(reached, observed), ...fromOutside(items, plane)];
     },
-    record: ({ seen: { items }, conditions, verdict }) => {
+    record: ({ observed: { items }, conditions, verdict }) => {
       state.write(readmissionFile(id, `evidence-${plane}.json`), { version: 1, items });
       const stage = readmission.stages[plane];
       if (stage === undefined || !isSettled({ verdict })) return;
@@ -176,7 +176,7 @@ export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonl
   if (found.length === 0) return [];
   // Not seen there, and refused by nothing of ours: the partner opens its border after its rooms, as we do.
   const isUpToPartner = ({ probe, layer }: EvidenceItem) =>
-    probe.startsWith("message_to_partner") && layer === "not_seen";
+    probe.startsWith("message_to_partner") && layer === "not_observed";
   const counted = found.filter(({ outcome, item }) => outcome === "as_wanted" || !isUpToPartner(item));
   const wrong = counted.find(({ outcome }) => outcome === "otherwise");
   const unclear = wrong ?? counted.find(({ outcome }) => outcome === "unclear");

@@ -217,7 +217,7 @@ export const NewIdentities = z.strictObject({
   /** Of that client; needed where the partner may invoke agents here. */
   clientSecret: RegistrySecretReference.optional(),
   serverKeys: z.array(ServerKeyIdentifier).default([]),
-  /** Its agents that our bridge carries, by their name here. One that is left out stays without a pin. */
+  /** The partner's agents that our bridge carries, by their name here. One that is left out stays without a pin. */
   agents: z
     .record(
       AgentName,

@@ -52,10 +52,10 @@ function checkServers({ organisation, partners }: Registry): CrossProblem[] {
 }
 
 function checkClients(registry: Registry): CrossProblem[] {
-  const seen = new Map<string, string>();
+  const files = new Map<string, string>();
   return clientsIn(registry).flatMap(({ clientId, file, path }) => {
-    const other = seen.get(clientId);
-    seen.set(clientId, other ?? file);
+    const other = files.get(clientId);
+    files.set(clientId, other ?? file);
     if (other === undefined) return [];
     const whose = other === file ? "another entry of this file" : other;
     return [broken("duplicate_azp", file, path, `is also the client of ${whose}`)];
@@ -111,10 +111,10 @@ function checkConsumed(registry: Registry): CrossProblem[] {
   const { organisation, partners } = registry;
   const problems: CrossProblem[] = [];
   const known = new Set([organisation.serverName, ...partners.map(({ partner }) => partner.serverName)]);
-  const seen = new Map<string, string>();
+  const files = new Map<string, string>();
   for (const { agent, entry, file, path } of consumptions(registry)) {
-    const other = seen.get(agent);
-    seen.set(agent, file);
+    const other = files.get(agent);
+    files.set(agent, file);
     if (other !== undefined) {
       const message = `${other} consumes an agent of the same name, and both would be one ghost`;
       problems.push(broken("agent_collision", file, path, message));

@@ -244,11 +244,11 @@ export function dotted(path: Path): string {
 function repeatedKeys(node: unknown): number[] {
   if (isSeq(node)) return node.items.flatMap(repeatedKeys);
   if (!isMap(node)) return [];
-  const seen = new Set<string>();
+  const names = new Set<string>();
   return node.items.flatMap(({ key, value }) => {
     const name = isScalar(key) ? String(key.value) : "";
-    const twice = seen.has(name);
-    seen.add(name);
+    const twice = names.has(name);
+    names.add(name);
     const offset = isNode(key) ? (key.range?.[0] ?? 0) : 0;
     return [...(twice ? [offset] : []), ...repeatedKeys(value)];
   });

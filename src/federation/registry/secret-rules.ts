@@ -80,7 +80,7 @@ export function secretsInValues(root: unknown, lines: LineCounter, file: string)
         else visit(value, [...keys, name]);
       }
     } else if (isSeq(node)) for (const item of node.items) visit(item, keys);
-    else if (isScalar(node) && typeof node.value === "string" && mayNotLookRandom(node.value, keys)) {
+    else if (isScalar(node) && typeof node.value === "string" && mustNotBeRandom(node.value, keys)) {
       add("secret.high_entropy", node);
     }
   };
@@ -91,7 +91,7 @@ export function secretsInValues(root: unknown, lines: LineCounter, file: string)
 const isSecretScalar = (node: unknown): boolean =>
   isScalar(node) && ["number", "string"].includes(typeof node.value) && node.value !== "";
 
-function mayNotLookRandom(value: string, keys: readonly string[]): boolean {
+function mustNotBeRandom(value: string, keys: readonly string[]): boolean {
   const name = keys.at(-1) ?? "";
   if (PUBLIC_KEYS.has(name) || SERVERS.has(name) || keys.includes("keyIds")) return false;
   // The host of a URL is no place for a secret; what follows it is.
@@ -123,12 +123,12 @@ const WORD = /[A-Za-z0-9+/_=-]{20,}/g;
 export function holdsRandomWord(text: string): boolean {
   for (const [word] of text.replaceAll(IDENTIFIER, " ").matchAll(WORD)) {
     // A path is judged by its parts as well, so that words around a token do not hide it.
-    if (looksRandom(word) || word.split(/[/=]/).some(looksRandom)) return true;
+    if (isRandom(word) || word.split(/[/=]/).some(isRandom)) return true;
   }
   return false;
 }
 
-function looksRandom(word: string): boolean {
+function isRandom(word: string): boolean {
   if (word.length < LENGTH_MIN) return false;
   if (/^[0-9a-f]+$/i.test(word)) return word.length >= HEX_LENGTH_MIN && new Set(word).size >= 6;
   const parts = word.split(/[^A-Za-z0-9]+/);

@@ -27,7 +27,7 @@ const verified = new LRUCache<string, true>({ max: VERIFIED_KEPT });
 
 export interface RefusedCommit {
   readonly revision: Revision;
-  /** Its date counts before its signature, because that is judged by it. */
+  /** A commit's date counts before its signature, which is judged by the date. */
   readonly why: "backdated" | "postdated" | "unsigned";
 }
 
@@ -47,7 +47,7 @@ export async function refusedCommits(
   });
 }
 
-/** Those of some commits that no allowed key has signed. @param enough how many end the search @throws DrawbridgeError `repository_unusable` */
+/** The commits that no allowed key has signed. @param enough how many end the search @throws `repository_unusable` */
 export async function unsignedAmong(
   repository: Repository,
   revisions: readonly Revision[],

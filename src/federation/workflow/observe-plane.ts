@@ -83,7 +83,7 @@ export interface PlaneQuestion extends Pick<Step, "direction" | "conditions"> {
 export function asking(context: Federation, ask: (reached: Reached) => PlaneQuestion) {
   return {
     observe: (reached: Reached) => observePlane(context, reached, ask(reached)),
-    evaluate: (reached: Reached, seen: Observed) => judgePlane(reached, seen, ask(reached)),
+    evaluate: (reached: Reached, observed: Observed) => judgePlane(reached, observed, ask(reached)),
   };
 }
 
@@ -106,7 +106,7 @@ export async function observePlane(
   const use = [...agents].map((subject) => {
     const refused = question.refusals?.(subject) ?? [];
     const [verdict, reason] =
-      refused.length > 0 ? (["closed", "use_refused"] as const) : (["open", "use_not_seen_refused"] as const);
+      refused.length > 0 ? (["closed", "use_refused"] as const) : (["open", "no_refusal_observed"] as const);
     const references = [desired.revision, ...refused.map(({ digest }) => digest)];
     return seal({ probe: "card_use", layer: "gateway", subject, verdict, reason, references });
   });

@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
-import { lookUntil } from "../../runtime/concurrency.ts";
+import { pollUntil } from "../../runtime/concurrency.ts";
 import type { PlaneName } from "../plane-order.ts";
 import { acceptedState, type OnBadHead } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
@@ -26,7 +26,7 @@ export interface Observed {
   readonly tried?: readonly EvidenceItem[];
 }
 
-export interface StepRun<Seen extends Observed> {
+export interface StepRun<Own extends Observed> {
   readonly plane: PlaneName;
   /** Server name: whose plane it is, or whose agent. */
   readonly partner: string;
@@ -38,14 +38,14 @@ export interface StepRun<Seen extends Observed> {
   readonly onBadHead?: OnBadHead;
   /** What helps where something was pushed on top of what was committed, and is refused; said before the rest. */
   readonly refusalHint?: string | undefined;
-  readonly observe: (reached: Reached) => Promise<Seen>;
-  readonly evaluate: (reached: Reached, seen: Seen) => readonly JudgedCondition[];
+  readonly observe: (reached: Reached) => Promise<Own>;
+  readonly evaluate: (reached: Reached, observed: Own) => readonly JudgedCondition[];
   readonly withinMs?: number;
-  readonly record?: (result: StepResult<Seen>) => void;
+  readonly record?: (result: StepResult<Own>) => void;
 }
 
-export interface StepResult<Seen> extends Reached {
-  readonly seen: Seen;
+export interface StepResult<Own> extends Reached {
+  readonly observed: Own;
   readonly conditions: readonly JudgedCondition[];
   readonly verdict: Verdict;
 }
@@ -55,7 +55,7 @@ export const OPEN_WITHIN_MS = 30_000;
 const POLL_MS = 500;
 
 /** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up; and what the parts throw */
-export async function runStep<Seen extends Observed>(context: Federation, step: StepRun<Seen>) {
+export async function runStep<Own extends Observed>(context: Federation, step: StepRun<Own>) {
   await step.commit?.();
   const result = await observeStep(context, step, await reach(context, step));
   step.record?.(result);
@@ -63,24 +63,24 @@ export async function runStep<Seen extends Observed>(context: Federation, step: 
 }
 
 /** Observes a plane, after a pass has applied it, until it is as it should be or the time is over. */
-export async function observeStep<Seen extends Observed>(
+export async function observeStep<Own extends Observed>(
   { clock }: Federation,
-  { plane, observe, evaluate, withinMs = 0 }: StepRun<Seen>,
+  { plane, observe, evaluate, withinMs = 0 }: StepRun<Own>,
   reached: Reached,
-): Promise<StepResult<Seen>> {
+): Promise<StepResult<Own>> {
   const { applied } = reached;
-  const look = async () => {
-    const seen = await observe(reached);
-    const conditions = objectTo(evaluate(reached, seen), notReached(plane, applied));
-    return { ...reached, seen, conditions, verdict: verdictOf(conditions) };
+  const read = async () => {
+    const observed = await observe(reached);
+    const conditions = objectTo(evaluate(reached, observed), notReached(plane, applied));
+    return { ...reached, observed, conditions, verdict: verdictOf(conditions) };
   };
   const within = { withinMs: applied?.outcome === "in_force" ? withinMs : 0, everyMs: POLL_MS };
-  return lookUntil(clock, within, look, ({ conditions }) => conditions.every(isSettled));
+  return pollUntil(clock, within, read, ({ conditions }) => conditions.every(isSettled));
 }
 
-async function reach<Seen extends Observed>(
+async function reach<Own extends Observed>(
   context: Federation,
-  { plane, partner, how, onBadHead = "refuse", refusalHint }: StepRun<Seen>,
+  { plane, partner, how, onBadHead = "refuse", refusalHint }: StepRun<Own>,
 ): Promise<Reached> {
   if (how === "observe") {
     const { desired } = await acceptedState(context, onBadHead);

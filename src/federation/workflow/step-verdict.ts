@@ -24,7 +24,7 @@ export type JudgedCondition = z.output<typeof JudgedCondition>;
 export type Objection = Omit<JudgedCondition, "verdict" | "evidence">;
 
 /** What was observed, as far as it explains why a condition does not hold. */
-export interface Seen {
+export interface Evidence {
   readonly items: readonly EvidenceItem[];
   readonly fromOutside: boolean;
 }
@@ -51,10 +51,10 @@ export function verdictOf(conditions: readonly Pick<JudgedCondition, "condition"
   return order.find((verdict) => conditions.some((one) => one.verdict === verdict)) ?? "unmanaged";
 }
 
-export function judged({ condition, verdict, evidence, lacks }: Evaluated, seen: Seen): JudgedCondition {
+export function judged({ condition, verdict, evidence, lacks }: Evaluated, all: Evidence): JudgedCondition {
   const [lack] = lacks;
   if (lack === undefined) {
-    const item = seen.items.find(({ digest }) => evidence.includes(digest));
+    const item = all.items.find(({ digest }) => evidence.includes(digest));
     const found = verdict === "met" ? (item?.reason ?? item?.verdict ?? verdict) : verdict;
     return { condition, verdict, evidence: [...evidence], probe: item?.probe ?? "", found, hint: "" };
   }
@@ -63,11 +63,11 @@ export function judged({ condition, verdict, evidence, lacks }: Evaluated, seen:
     verdict,
     evidence: [],
     probe: lack.probe,
-    ...foundOf(lack, seen, HINTS[condition] ?? ""),
+    ...foundOf(lack, all, HINTS[condition] ?? ""),
   };
 }
 
-function foundOf({ probe, vantage, subject, item }: Lack, { items, fromOutside }: Seen, hint: string) {
+function foundOf({ probe, vantage, subject, item }: Lack, { items, fromOutside }: Evidence, hint: string) {
   if (item !== undefined) return { found: foundIn(item), hint };
   const notTried = items.find((one) => one.probe === probe && one.vantage === vantage && wasNotTried(one));
   if (notTried !== undefined) {
@@ -120,7 +120,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   acl_excludes_partner: `A room's ACL still admits it: ${ROOMS}`,
   enforcement_holds: `A server does not enforce the ACL: ${ROOMS}`,
   members_gone: `Its people are still members: ${ROOMS}`,
-  retained_servers_told: `A retained server does not show the ACL: ${ROOMS}`,
+  retained_servers_notified: `A retained server does not show the ACL: ${ROOMS}`,
   kept_out_of_rooms: `It can still come in: ${ROOMS}`,
   policy_digest_changed: `See that the registry closes the border plane; then ${APPLY("border")}.`,
   server_not_allowed:

@@ -38,7 +38,7 @@ function retained(...verdicts: readonly Direction[]): Observation {
 }
 
 /** One's own part says that it stops the partner. */
-function seen(probe: string, ...answered: Parameters<typeof closed>): Observation {
+function ownPart(probe: string, ...answered: Parameters<typeof closed>): Observation {
   return byOperator(probe, closed(...answered));
 }
 
@@ -77,10 +77,10 @@ function inForce(verdict: Direction, parts: readonly Part[], more: Partial<Requi
   return { name: "in_force", parts, requirements: [need("none", checked(reached, "names_revision"), more)] };
 }
 
-const LEFT = seen("room_left", "homeserver", ["retired", "left", "replaced"], [200]);
+const LEFT = ownPart("room_left", "homeserver", ["retired", "left", "replaced"], [200]);
 
 function absent(probe: string, layer: string, reason: string): Pick<Condition, "absence"> {
-  return { absence: { observation: seen(probe, layer, [reason]) } };
+  return { absence: { observation: ownPart(probe, layer, [reason]) } };
 }
 const NO_AGENT_CONSUMED = absent("agents_consumed", "registry", "no_agent_consumed");
 const NO_ROOM_SHARED = absent("rooms_shared", "homeserver", "no_room_in_scope");
@@ -104,7 +104,7 @@ function ifObserved(name: string, ...requirements: readonly Requirement[]): Cond
 /** A card is public for everybody or for nobody: one that others consume stays, and its use is refused. */
 const STAYS = open("gateway", ["published_always", "consumed_by_others"], [200]);
 
-const UNTRUSTED = seen("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"]);
+const UNTRUSTED = ownPart("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"]);
 
 /** The server is refused where a join is prepared, or it has no member left through whom it could write. */
 const KEPT_OUT: readonly Answer[] = [
@@ -123,7 +123,7 @@ const NOT_TAKEN_IN: readonly Answer[] = [
   closed("room_membership", ["no_member", "target_has_left"]),
   closed("border", ["server_not_allowed"]),
   closed("transport", ["federation_denied"]),
-  closed("not_seen", ["not_arrived"]),
+  closed("not_observed", ["not_arrived"]),
 ];
 
 function inEachRoom(name: string, observation: Observation): Condition {
@@ -131,8 +131,8 @@ function inEachRoom(name: string, observation: Observation): Condition {
 }
 
 /** The module has a policy in force that leaves the partner out, and not the one from before the removal. */
-const POLICY_IN_FORCE = seen("policy_in_force", "border", [null], [200]);
-const POLICY_CHECK = seen("policy_check", "border", ["server_not_allowed"], [200]);
+const POLICY_IN_FORCE = ownPart("policy_in_force", "border", [null], [200]);
+const POLICY_CHECK = ownPart("policy_check", "border", ["server_not_allowed"], [200]);
 /** Where the transport was closed before the border, nothing reaches the border that it could deny. */
 const INVITE_AT_TRANSPORT = asPartner("invite", closed("transport", ["federation_denied"], [403]));
 const INVITE_AT_BORDER = asPartner(
@@ -145,7 +145,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     inForce("closed", ["homeserver"]),
     atHomeserver(
       "whitelist_excludes_partner",
-      need("partner", seen("whitelist", "homeserver", ["not_in_whitelist"], [200])),
+      need("partner", ownPart("whitelist", "homeserver", ["not_in_whitelist"], [200])),
     ),
     atHomeserver(
       "send_refused",
@@ -158,7 +158,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     inEachRoom("acl_excludes_partner", ofRoom("room_acl", "room_acl", "closed")),
     inEachRoom("enforcement_holds", ofRoom("room_enforcement", "homeserver", "closed")),
     inEachRoom("members_gone", checked(ofRoom("room_members", "homeserver", "closed"), "nobody_present")),
-    ifObserved("retained_servers_told", need("rooms", retained("closed"), OPTIONAL_AND_WAIVABLE)),
+    ifObserved("retained_servers_notified", need("rooms", retained("closed"), OPTIONAL_AND_WAIVABLE)),
     ifObserved(
       "kept_out_of_rooms",
       tried("rooms", "make_join", ...KEPT_OUT),
@@ -175,7 +175,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     ),
     atHomeserver(
       "server_not_allowed",
-      need("any", [seen("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], ATTEMPTED),
+      need("any", [ownPart("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], ATTEMPTED),
       need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], { optional: true, ignoresUnknown: true }),
     ),
     atHomeserver("no_restart", need("none", checked(POLICY_IN_FORCE, "same_process"))),
@@ -185,33 +185,33 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     ofAgents(
       "card_gone_or_refused",
       need("agents", [
-        seen("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
-        { ...byOperator("card_fetch", STAYS), with: seen("card_use", "gateway", ["use_refused"]) },
+        ownPart("card_fetch", "gateway", ["card_withdrawn", "never_published"], [404]),
+        { ...byOperator("card_fetch", STAYS), with: ownPart("card_use", "gateway", ["use_refused"]) },
       ]),
       need("agents", asPartner("card_fetch", closed("gateway", ["no_route"], [404])), OPTIONAL),
     ),
     { ...atBridge("agent_card_untrusted", need("pins", UNTRUSTED)), ...NO_AGENT_CONSUMED },
-    atBridge("people_may_not_ask", need("partner", seen("may_ask", "bridge", ["not_in_agents_file"]))),
+    atBridge("people_may_not_ask", need("partner", ownPart("may_ask", "bridge", ["not_in_agents_file"]))),
   ],
   gateway: [
     inForce("closed", ["gateway"]),
     atGateway(
       "partner_not_rendered",
-      need("clients", checked(seen("render", "registry", ["azp_not_rendered"]), "names_revision")),
+      need("clients", checked(ownPart("render", "registry", ["azp_not_rendered"]), "names_revision")),
       need(
         "clients",
-        seen("callers_in_force", "gateway", ["azp_not_admitted", "azp_not_admitted_by_older_file"]),
+        ownPart("callers_in_force", "gateway", ["azp_not_admitted", "azp_not_admitted_by_older_file"]),
       ),
     ),
     atGateway(
       "token_refused",
-      need("clients", seen("issuer_client", "issuer", ["client_disabled", "client_unknown"])),
+      need("clients", ownPart("issuer_client", "issuer", ["client_disabled", "client_unknown"])),
       attempt(
         "caller",
         "token_request",
         closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]),
       ),
-      need("clients", seen("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
+      need("clients", ownPart("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
     ),
     ofAgents(
       "invoke_refused",
@@ -230,21 +230,21 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
 const ACCOUNTS = ["rows_before", "rows_after", "history_kept"].map((probe) =>
   byOperator(probe, { ...closed("database"), layers: ["database", "homeserver"] }),
 );
-const PURGED = DELETIONS.map((probe) => seen(probe, "homeserver", [null]));
+const PURGED = DELETIONS.map((probe) => ownPart(probe, "homeserver", [null]));
 
 export const DUTIES_CONDITIONS: readonly Condition[] = [
   {
     ...atHomeserver(
       "deletion_recorded",
       need("any", PURGED),
-      need("any", [seen("purge_media", "homeserver", ["kept_by_contract"]), ...ACCOUNTS], OPTIONAL),
+      need("any", [ownPart("purge_media", "homeserver", ["kept_by_contract"]), ...ACCOUNTS], OPTIONAL),
       // Rows that no interface of the homeserver deletes: each is waived by name.
       need("any", { probe: "rows_left", vantage: "operator", answers: [] }, OPTIONAL_AND_WAIVABLE),
     ),
-    absence: { observation: seen("purge_waived", "private_record"), instead: true },
+    absence: { observation: ownPart("purge_waived", "private_record"), instead: true },
   },
-  atHomeserver("duties_recorded", need("none", seen("duties", "private_record", ["recorded"]))),
-  atHomeserver("static_tests_pass", need("none", seen("check_federation", "registry", ["passed"]))),
+  atHomeserver("duties_recorded", need("none", ownPart("duties", "private_record", ["recorded"]))),
+  atHomeserver("static_tests_pass", need("none", ownPart("check_federation", "registry", ["passed"]))),
 ];
 
 const TRUSTED = checked(byOperator("card_trust", open("bridge", ["agent_card_verified"])), "current_pin");
@@ -316,7 +316,7 @@ function ofAgent(name: string, part: Part, observed: Observation, more: Partial<
 }
 
 function withdrawn(probe: string, layer: string, ...reasons: readonly string[]): Condition {
-  return ofAgent("agent_withdrawn", "homeserver", seen(probe, layer, reasons));
+  return ofAgent("agent_withdrawn", "homeserver", ownPart(probe, layer, reasons));
 }
 
 const AGENT_CONDITIONS: Record<Direction, Partial<Record<PlaneName, readonly Condition[]>>> = {
@@ -325,9 +325,9 @@ const AGENT_CONDITIONS: Record<Direction, Partial<Record<PlaneName, readonly Con
       inForce("open", ["homeserver"]),
       // Cards are verified against a pin, by this machine, and the reason is the verifier's. There is no old identity where
       // an agent is pinned for the first time.
-      ofAgent("old_identity_fails", "homeserver", seen("old_identity", "card"), OPTIONAL),
+      ofAgent("old_identity_fails", "homeserver", ownPart("old_identity", "card"), OPTIONAL),
       ofAgent("new_identity_verifies", "homeserver", byOperator("new_identity", open("card"))),
-      ofAgent("old_key_not_served", "homeserver", seen("served_by_old_pin", "card"), OPTIONAL),
+      ofAgent("old_key_not_served", "homeserver", ownPart("served_by_old_pin", "card"), OPTIONAL),
       ofAgent("bridge_has_verified", "bridge", TRUSTED),
     ],
   },

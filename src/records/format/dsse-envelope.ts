@@ -1,6 +1,6 @@
 // The Dead Simple Signing Envelope, version 1: https://github.com/secure-systems-lab/dsse/blob/master/envelope.md and
 // protocol.md. Invariants: what is signed is the pre-authentication encoding, never the bare payload; a signature names
-// its key; only base64 of the standard alphabet with padding is accepted, so that one envelope has one form.
+// its key; only base64 of the standard alphabet with padding is accepted, so that one DSSE envelope has one form.
 import * as z from "zod";
 
 // No pattern: one that repeats a group exhausts the stack on a payload of some megabytes.

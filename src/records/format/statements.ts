@@ -235,7 +235,7 @@ export const ExchangeFile = z.strictObject({
   schema: z.literal(EXCHANGE_SCHEMA),
   run: RunId,
   from: OrganisationName,
-  /** Those of a removal are six stages of each organisation, and the completion; each that comes is evaluated. */
+  /** DSSE envelopes: six stages of each organisation, and the completion; each that comes is evaluated. */
   envelopes: z.array(DsseEnvelope).max(2 * STAGE_NAMES.length + 1),
   evidence: z.array(EvidenceItem).max(RECORD_EVIDENCE_MAX),
 });

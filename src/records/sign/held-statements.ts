@@ -1,7 +1,7 @@
 // What an organisation holds of one removal (DSSE envelopes, each signed by one or both, and evidence), and the files by
-// which it passes this on and takes in what the other holds. Invariants: a DSSE envelope is never replaced, only signatures
-// are added to it, one an organisation; a file is taken in whole or not at all, and again without a change; each envelope
-// in it is signed by the other's pinned key; each item is evidence that a statement rests on.
+// which it passes this on and takes in what the other holds. Invariants: a DSSE envelope is never replaced, only
+// signatures are added to it, one an organisation; a file is taken in whole or not at all, and again without change;
+// each DSSE envelope in it is signed by the other's pinned key; each item is evidence that a statement rests on.
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -61,7 +61,7 @@ export function statementIn({ payload }: DsseEnvelope): AnyStatement | undefined
   return statement;
 }
 
-/** Verifies an envelope that one organisation passes on; the other one may have signed it before. */
+/** Verifies a DSSE envelope that one organisation passes on; the other one may have signed it before. */
 export function openFrom(sender: string, removal: OwnRemoval, envelope: unknown) {
   const rule = { must: [sender], may: [sender, counterpartyOf(sender, removal)] };
   return verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => rule);
@@ -102,7 +102,7 @@ export function byDigest(items: readonly EvidenceItem[]): ReadonlyMap<string, Ev
   return new Map(items.map((item) => [item.digest, item]));
 }
 
-const PROBLEMS_TOLD = 50;
+const PROBLEMS_MAX = 50;
 
 export class RecordRefused extends DrawbridgeError {
   readonly problems: readonly Problem[];
@@ -110,12 +110,12 @@ export class RecordRefused extends DrawbridgeError {
   constructor(what: string, problems: readonly Problem[]) {
     // The other organisation's file may have hundreds of thousands of them.
     const lines = problems
-      .slice(0, PROBLEMS_TOLD)
+      .slice(0, PROBLEMS_MAX)
       .map(
         ({ reason, where, detail }) =>
           `  ${reason} at ${where}${detail === undefined ? "" : ` (${detail})`}: ${REASONS[reason].sentence}`,
       );
-    if (problems.length > PROBLEMS_TOLD) lines.push(`  and ${problems.length - PROBLEMS_TOLD} more`);
+    if (problems.length > PROBLEMS_MAX) lines.push(`  and ${problems.length - PROBLEMS_MAX} more`);
     const [first] = problems;
     const hint = first === undefined ? {} : { hint: REASONS[first.reason].hint };
     super("record_refused", [what, ...lines].join("\n"), hint);
@@ -130,7 +130,7 @@ export function refuseUnlessClean(what: string, problems: readonly Problem[]): v
 
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
-/** The text of a file for the other organisation. @throws RecordRefused when that one would refuse an envelope of it */
+/** The text of a file for the other organisation. @throws RecordRefused when that one would refuse a DSSE envelope */
 export function exportExchange(removal: OwnRemoval, { envelopes, evidence: held }: HeldStatements) {
   const { run, self: from } = removal;
   const problems = envelopes.flatMap((envelope, index) => {

@@ -132,7 +132,7 @@ export interface Kept {
   readonly write: (text: string) => void;
 }
 
-/** The signed envelope of a statement of one's own; `make` is called when nothing is kept yet. What a signer throws leaves it unsigned. */
+/** The DSSE envelope of an own statement; `make` is called if none is kept. What a signer throws leaves it unsigned. */
 export async function signOnce(kept: Kept, make: () => AnyStatement, removal: OwnRemoval, signer: Signer) {
   const draft = readKept(kept) ?? keep(kept, draftOf(make(), removal, signer));
   return draft.signatures.length > 0
@@ -153,7 +153,7 @@ function withOwnSignature(kept: DsseEnvelope, { self, parties }: OwnRemoval): Ds
   );
 }
 
-/** The other's envelope with this one's signature, made once, if it holds by what is held. @throws RecordRefused; as `signOnce` */
+/** The other's DSSE envelope with this one's signature, made once, if it holds. @throws RecordRefused; as `signOnce` */
 export async function countersignOnce(
   kept: Kept,
   envelope: DsseEnvelope,

@@ -95,7 +95,7 @@ function run(command: readonly string[], input: Uint8Array, timeout: number): Bu
   return stdout;
 }
 
-/** The envelope with the signer's signature besides, in the one form that records have; the same one if it has signed already. */
+/** The DSSE envelope with the signer's signature too, in the form of records; unchanged if it has signed already. */
 export async function addSignature(envelope: DsseEnvelope, signer: Signer): Promise<DsseEnvelope> {
   if (envelope.signatures.some(({ keyid }) => keyid === signer.keyId)) return envelope;
   const signed = preAuthenticationEncoding(envelope.payloadType, Buffer.from(envelope.payload, "base64"));

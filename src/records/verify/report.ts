@@ -128,14 +128,14 @@ function proofsOf({ organisation, stage, conditions }: SoundStage, items: Found[
   return conditions
     .filter((one) => one.verdict === "met" && !isAllWaived(one))
     .map(({ condition, evidence, excused }) => {
-      const seen: Partial<Record<Vantage, number>> = {};
+      const observed: Partial<Record<Vantage, number>> = {};
       const waived = new Set(excused);
       for (const digest of evidence) {
         if (waived.has(digest)) continue;
         const item = items.get(digest);
-        if (item !== undefined) seen[item.vantage] = (seen[item.vantage] ?? 0) + 1;
+        if (item !== undefined) observed[item.vantage] = (observed[item.vantage] ?? 0) + 1;
       }
-      return { organisation, stage, condition, seen };
+      return { organisation, stage, condition, observed };
     });
 }
 

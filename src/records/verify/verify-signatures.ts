@@ -54,15 +54,15 @@ export function verifySignatures(envelope: DsseEnvelope, payload: Uint8Array, tr
   const signed = preAuthenticationEncoding(envelope.payloadType, payload);
   const signers: Signature[] = [];
   const problems: DsseProblem[] = [];
-  const seen = new Set<string>();
+  const keyIds = new Set<string>();
   let last = "";
   for (const signature of envelope.signatures) {
     const { keyid } = signature;
-    if (seen.has(keyid)) {
+    if (keyIds.has(keyid)) {
       problems.push({ reason: "duplicate_signature", detail: keyid });
       continue;
     }
-    seen.add(keyid);
+    keyIds.add(keyid);
     if (keyid < last) problems.push({ reason: "signatures_out_of_order", detail: keyid });
     last = keyid;
     const found = verifySignature(signed, signature, trusted);

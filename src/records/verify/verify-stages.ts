@@ -83,7 +83,7 @@ function checkRevision({ stage, revision, render }: StagePredicate, isClosed: bo
   if (PLANE_OF_STAGE[stage] === null) {
     if (revision !== null || render !== null) report("duties_have_no_plane");
   } else if (revision === null || render === null) {
-    // Both or neither; and neither only where there is nothing to close.
+    // A revision and a render, or neither; and neither only where there is nothing to close.
     if (isClosed || revision !== render) report("revision_missing");
   }
 }

@@ -28,7 +28,7 @@ describe("gauges of what waits", () => {
       return ledger.waiting([ghost()]);
     };
     const record = waitingGauges(metrics, read, clock);
-    const told = async () => {
+    const gauges = async () => {
       const names =
         /^drawbridge_((?:delegations_open|question|intake_env|encrypted_events_[wo]|audit_export|agents_q)\S*) (.+)$/gm;
       const text = await metrics.registry.metrics();
@@ -48,7 +48,7 @@ describe("gauges of what waits", () => {
       audit_export_lag_seconds: 90,
       agents_quarantined: 1,
     };
-    assert.deepEqual(await told(), expected);
+    assert.deepEqual(await gauges(), expected);
     clock.advance(4_999);
     await record();
     assert.equal(queries, 1);
@@ -56,6 +56,6 @@ describe("gauges of what waits", () => {
     clock.advance(1);
     await record();
     assert.equal(queries, 2);
-    assert.deepEqual(new Set(Object.values(await told())), new Set([Number.NaN]), "unknown is not zero");
+    assert.deepEqual(new Set(Object.values(await gauges())), new Set([Number.NaN]), "unknown is not zero");
   });
 });

@@ -31,11 +31,11 @@ async function processes(t: TestContext) {
   const begin = async () => {
     const connections: ProcessConnection[] = [];
     const closed: string[] = [];
-    const told: string[] = [];
-    /** How many processes each look found. */
-    const looks: number[] = [];
+    const notified: string[] = [];
+    /** How many processes each observation found. */
+    const observed: number[] = [];
     let canOpen = true;
-    const one = { closed, told, looks, connections, failures: 0, losses: 0, isSettled: true };
+    const one = { closed, notified, observed, connections, failures: 0, losses: 0, isSettled: true };
     const ownership = new Ownership({
       open: async (onNotified) => {
         if (!canOpen) throw new Error("the process has ended");
@@ -50,7 +50,7 @@ async function processes(t: TestContext) {
         }
         return await releaseEnded(fixture.pool, now);
       },
-      onLook: (live) => looks.push(live),
+      onObserved: (live) => observed.push(live),
       ghosts: async () => GHOSTS,
       isSettled: () => one.isSettled,
       onTaken: () => {},
@@ -59,7 +59,7 @@ async function processes(t: TestContext) {
       },
       close: async (ghosts) => void closed.push(...ghosts),
       onReleased: () => {},
-      onNotified: (message) => told.push(message),
+      onNotified: (message) => notified.push(message),
       clock: systemClock,
       log: pino({ level: "silent" }),
     });
@@ -127,10 +127,10 @@ describe("the processes on one database", () => {
     const ended = await connect();
     const alive = await connect();
     // A connection that is idle for a second is ended.
-    const look = setInterval(() => {
-      for (const one of [ended, alive]) one.look().catch(() => undefined);
+    const observe = setInterval(() => {
+      for (const one of [ended, alive]) one.observe().catch(() => undefined);
     }, 200);
-    t.after(() => clearInterval(look));
+    t.after(() => clearInterval(observe));
     await admit([], arrivals(job("q1"), job("q2", { room: room("s") }), envelope("e1", { room: room("t") })));
     const claim = (limit: number, holder: string) =>
       delegations.claim({ holder, limit, now: T0, leaseUntil: T0 + LEASE_MS });
@@ -160,13 +160,13 @@ describe("the processes on one database", () => {
     const { fixture, begin, connect } = await processes(t);
     const first = await begin();
     const ended = await connect();
-    await until("both are known", () => first.looks.at(-1) === 2);
+    await until("both are known", () => first.observed.at(-1) === 2);
     const slow = await fixture.pool.connect();
     await slow.query("BEGIN; UPDATE bridge_capacity SET admitted = admitted");
     const slot = { holder: ended.process, leaseUntil: systemClock.now() + 3_600_000, end: () => {} };
     const admitting = fixture.admit([job("q1")], { slotFor: () => slot });
     await ended.close();
-    await until("its end was seen", () => first.looks.at(-1) === 1);
+    await until("its end was seen", () => first.observed.at(-1) === 1);
     await slow.query("COMMIT");
     slow.release();
     assert.ok((await admitting).claimed);
@@ -214,10 +214,10 @@ describe("the processes on one database", () => {
     const first = await begin();
     await until("it owns all", () => first.ownership.ghosts.length === 4);
     const other = await connect();
-    await until("both are known", () => first.looks.at(-1) === 2);
+    await until("both are known", () => first.observed.at(-1) === 2);
     first.failures = 3;
     await other.close();
-    await until("it was repeated until it worked", () => first.failures === 0 && first.looks.at(-1) === 1);
+    await until("it was repeated until it worked", () => first.failures === 0 && first.observed.at(-1) === 1);
     assert.equal(first.ownership.ghosts.length, 4);
     assert.equal(first.connections.length, 1, "the connection was not given up");
   });
@@ -251,6 +251,6 @@ describe("the processes on one database", () => {
     const second = await begin();
     await until("they know of each other", () => first.ownership.ghosts.length === 2);
     first.ownership.notify("delegations");
-    await until("the other is told", () => second.told.includes("delegations"));
+    await until("the other is told", () => second.notified.includes("delegations"));
   });
 });

@@ -44,15 +44,15 @@ async function deployment(t: TestContext) {
 
 /** Resolves when a program has written this to its standard error. */
 async function complains({ child, finished }: ReturnType<typeof start>, text: string): Promise<void> {
-  let seen = "";
+  let output = "";
   const written = new Promise<true>((resolve) => {
     child.stderr?.on("data", (chunk: Buffer) => {
-      seen += chunk.toString("utf8");
-      if (seen.includes(text)) resolve(true);
+      output += chunk.toString("utf8");
+      if (output.includes(text)) resolve(true);
     });
   });
   const isWritten = await Promise.race([written, finished.then(() => false)]);
-  assert.ok(isWritten, `it ended without ${text}: ${seen}`);
+  assert.ok(isWritten, `it ended without ${text}: ${output}`);
 }
 
 describe("federation commands", () => {
@@ -128,8 +128,8 @@ describe("federation commands", () => {
     ] as const) {
       const { stdout, stderr } = await drawbridge("federation", act, "lighthouse", "--apply");
       for (const plane of ["plane 5 (gateway)", "plane 4 (card)"]) {
-        const told = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
-        assert.deepEqual(told, [`${plane}: not managed here; whoever runs its part has to do it`]);
+        const reported = `${stdout}${stderr}`.split("\n").filter((line) => line.startsWith(plane));
+        assert.deepEqual(reported, [`${plane}: not managed here; whoever runs its part has to do it`]);
       }
       const orders = stderr.split("\n").filter((line) => /(?:closing|opening) order/.test(line));
       assert.deepEqual(orders, [order]);

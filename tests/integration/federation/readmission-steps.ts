@@ -36,7 +36,7 @@ export async function records(repository: Repository): Promise<ReadmissionRecord
   return all.sort((left, right) => (left.act < right.act ? 1 : -1));
 }
 
-export async function walkAll(context: WorkflowContext, rooms?: "new" | "reopen") {
+export async function runAllSteps(context: WorkflowContext, rooms?: "new" | "reopen") {
   const steps = [];
   for (const _plane of PLANE_NAMES) steps.push(await nextStep(context, { ...PARTNER, rooms }));
   return steps;

@@ -26,7 +26,7 @@ import {
   SERVER,
   scriptedRooms,
 } from "../../support/readmission.ts";
-import { entryOf, OPEN, PARTNER, records, refusedBy, walkAll } from "./readmission-steps.ts";
+import { entryOf, OPEN, PARTNER, records, refusedBy, runAllSteps } from "./readmission-steps.ts";
 
 /** Closes every plane of the sample partner as an operator does it by hand. */
 async function closeAll(repository: Repository, edits: readonly YamlEdit[] = []): Promise<void> {
@@ -41,7 +41,7 @@ describe("re-admission workflow", () => {
     const before = await repository.requireHead();
     await openReadmission(context, OPEN);
     parts.applied.length = 0;
-    const steps = await walkAll(context);
+    const steps = await runAllSteps(context);
     assert.deepEqual(
       steps.map(({ plane, proved }) => [plane, proved]),
       ["transport", "rooms", "border", "card", "gateway"].map((plane) => [plane, true]),
@@ -67,7 +67,7 @@ describe("re-admission workflow", () => {
   it("the records hold the approval, the retired identities and every item's digest [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
-    const steps = await walkAll(context);
+    const steps = await runAllSteps(context);
     const [opened, completed] = await records(repository);
     assert.deepEqual(
       [opened?.act, opened?.approval, opened?.azp],
@@ -80,11 +80,11 @@ describe("re-admission workflow", () => {
     });
     assert.deepEqual([completed?.act, completed?.rooms], ["completed", "new"]);
     const stages = steps.at(-1)?.readmission.stages ?? {};
-    const seen = PLANE_NAMES.map((plane) => {
+    const observed = PLANE_NAMES.map((plane) => {
       const { proved_at: _, ...stage } = stages[plane] ?? {};
       return { plane, ...stage };
     });
-    assert.deepEqual(completed?.planes, seen);
+    assert.deepEqual(completed?.planes, observed);
     assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
   });
 
@@ -158,7 +158,7 @@ describe("re-admission workflow", () => {
     const changed = openReadmission(context, { ...OPEN, identities: FRESHER });
     await assert.rejects(changed, /was opened with other identities/);
     assert.equal(await repository.head(), head);
-    await walkAll(context);
+    await runAllSteps(context);
     await assert.rejects(openReadmission(context, { ...OPEN, identities: FRESHER }), /with other identities/);
     assert.equal((await openReadmission(context, OPEN)).isNew, false);
   });
@@ -167,8 +167,8 @@ describe("re-admission workflow", () => {
     const { context: all, repository } = await readmission(t);
     const context: WorkflowContext = { ...all, parts: ["homeserver"] };
     await openReadmission(context, OPEN);
-    await walkAll(context);
-    const told = operatorGit(repository.path, "log", "-1", "--format=%b", "main");
+    await runAllSteps(context);
+    const message = operatorGit(repository.path, "log", "-1", "--format=%b", "main");
     const left = [
       "rooms kept_rooms_hear_it",
       "rooms other_rooms_hear_it",
@@ -178,8 +178,8 @@ describe("re-admission workflow", () => {
       "gateway in_force",
       "gateway may_invoke",
     ];
-    for (const one of left) assert.ok(told.split("\n").includes(`  ${one}`), `${one} in ${told}`);
-    assert.doesNotMatch(told, /planes were observed to be open\./);
+    for (const one of left) assert.ok(message.split("\n").includes(`  ${one}`), `${one} in ${message}`);
+    assert.doesNotMatch(message, /planes were observed to be open\./);
     const [, completed] = await records(repository);
     assert.deepEqual(
       completed?.planes.flatMap(({ plane, not_applicable }) =>
@@ -291,7 +291,7 @@ describe("re-admission workflow", () => {
     const rooms = scriptedRooms(kept("!a"), kept("!b", "no"));
     const { context, said, repository, parts } = await readmission(t, rooms);
     await openReadmission(context, OPEN);
-    const steps = await walkAll(context, "reopen");
+    const steps = await runAllSteps(context, "reopen");
     assert.deepEqual(rooms.replaced, ["!b"]);
     assert.match(said.join("\n"), /!a is opened again: the partner can read back what we said/);
     assert.match(said.join("\n"), /!b is replaced: the partner's server does not hold its bans/);
@@ -351,7 +351,7 @@ describe("re-admission workflow", () => {
   it("nextStep opens nothing after the end, also where this machine has forgotten how far it was [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     const { readmission: opened } = await openReadmission(context, OPEN);
-    await walkAll(context);
+    await runAllSteps(context);
     const text = (await repository.read(await repository.requireHead(), ["registry"])).get(LIGHTHOUSE) ?? "";
     await commitRegistry(repository, new Map([[LIGHTHOUSE, text.replace("card: open", "card: closed")]]));
     const head = await repository.requireHead();
@@ -471,7 +471,7 @@ describe("re-admission workflow", () => {
   it("openReadmission after a second removal retires what was pinned in between as well [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
-    await walkAll(context);
+    await runAllSteps(context);
     await closeAll(repository);
     await refusedBy("retired_client", openReadmission(context, OPEN));
     const second = NewIdentities.parse({
@@ -494,7 +494,7 @@ describe("re-admission workflow", () => {
   it("the re-admission that goes on is the one with the partner's client, also where the clock was set back since the one before [RDM-1]", async (t) => {
     const { context, repository, clock } = await readmission(t);
     await openReadmission(context, OPEN);
-    await walkAll(context);
+    await runAllSteps(context);
     await closeAll(repository);
     await clock.advance(-86_400_000);
     const identities = NewIdentities.parse({

@@ -31,7 +31,7 @@ async function upload(user: TestUser, content: Uint8Array, mediaType: string): P
   return ((await answer.json()) as { content_uri: string }).content_uri;
 }
 
-const asks = (caption: string, more: object) => ({
+const questionOf = (caption: string, more: object) => ({
   ...{ msgtype: "m.file", body: caption, filename: "ship.log" },
   ...{ info: { mimetype: "text/plain" }, "m.mentions": { user_ids: [GHOST] } },
   ...more,
@@ -71,7 +71,7 @@ describe("a file that came with a question, on a real homeserver", () => {
     const room = await alice.createRoom({ invite: [GHOST] });
     await bridge.settled(room);
     const url = await upload(alice, Buffer.from("ahoy from a plain room"), "text/plain");
-    const content = asks("what does the plain log say?", { url });
+    const content = questionOf("what does the plain log say?", { url });
     const path = `/rooms/${encodeURIComponent(room)}/send/m.room.message/t1`;
     const { event_id: question } = await alice.call("PUT", path, content);
     assert.equal(await replyIn(alice, room, String(question)), "the answer");
@@ -89,7 +89,7 @@ describe("a file that came with a question, on a real homeserver", () => {
     const room = await encryptedRoom(alice.user, [GHOST]);
     await bridge.settled(room);
     const file = await sealed(alice.user, Buffer.from("ahoy from an encrypted room"));
-    const question = await alice.send(room, asks("what does the secret log say?", { file }));
+    const question = await alice.send(room, questionOf("what does the secret log say?", { file }));
     assert.equal((await alice.reply(room, question)).content["body"], "the answer");
     assert.equal(behaviour.prompts.at(-1), "what does the secret log say?");
     assert.equal(behaviour.files.at(-1)?.text, "ahoy from an encrypted room");
@@ -97,7 +97,7 @@ describe("a file that came with a question, on a real homeserver", () => {
     await assertNothingKept("ahoy from an encrypted room");
   });
 
-  it("that is damaged, gone, too large or of another type ends its question with a notice [DEL-6] [NOT-1]", async (t) => {
+  it("a file that is damaged, gone, too large or of another type ends its question with a notice [DEL-6] [NOT-1]", async (t) => {
     const alice = await EncryptingClient.start(await person());
     t.after(() => alice.close());
     const room = await encryptedRoom(alice.user, [GHOST]);
@@ -114,13 +114,13 @@ describe("a file that came with a question, on a real homeserver", () => {
       ],
       [{ file: await sealed(alice.user, Buffer.from([0, 1, 2])) }, /gets no files of this kind/],
     ];
-    const before = bridge.agent.seen.length;
-    for (const [more, told] of cases) {
-      const question = await alice.send(room, asks("what is this?", more));
+    const before = bridge.agent.requests.length;
+    for (const [more, expected] of cases) {
+      const question = await alice.send(room, questionOf("what is this?", more));
       const notice = await alice.reply(room, question);
       assert.equal(notice.content["msgtype"], "m.notice");
-      assert.match(String(notice.content["body"]), told);
+      assert.match(String(notice.content["body"]), expected);
     }
-    assert.equal(bridge.agent.seen.length, before);
+    assert.equal(bridge.agent.requests.length, before);
   });
 });

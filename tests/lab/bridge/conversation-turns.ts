@@ -24,7 +24,7 @@ class View {
     this.#room = room;
   }
 
-  async look(): Promise<void> {
+  async sync(): Promise<void> {
     const { next, events } = await this.#client.sync(this.#room, this.#position, SYNC_WAIT_MS);
     this.#position = next;
     const known = new Set(this.events.map(({ event_id: id }) => id));
@@ -63,7 +63,7 @@ export class LabConversation {
     ghost: GhostMxid,
   ): Promise<LabConversation> {
     const conversation = new LabConversation(asker, partner, room, ghost);
-    await Promise.all(conversation.#views.map((view) => view.look()));
+    await Promise.all(conversation.#views.map((view) => view.sync()));
     return conversation;
   }
 
@@ -113,7 +113,7 @@ export class LabConversation {
         systemClock.now() < deadline,
         `nobody says ${what}; the agent said ${JSON.stringify([this.said(), partners], null, 1)}`,
       );
-      await Promise.all(this.#views.map((view) => view.look()));
+      await Promise.all(this.#views.map((view) => view.sync()));
     }
   }
 

@@ -135,11 +135,11 @@ describe("policy of agents.yaml in force", () => {
     await eventually("the file is refused", async () => (await rejected()) > before);
     await questions.answeredOnce(await questions.ask(rooms, "org-b"));
     assert.equal(await rejected(), before + 1);
-    const told = readFileSync(lab.lab.paths.organisation("org-b").bridgeLog, "utf8")
+    const logged = readFileSync(lab.lab.paths.organisation("org-b").bridgeLog, "utf8")
       .split("\n")
       .filter((line) => line.includes("agents_file_rejected"));
-    assert.equal(told.length, 1);
-    assert.match(told[0] ?? "", new RegExp(`"line":${lines}\\b`));
+    assert.equal(logged.length, 1);
+    assert.match(logged[0] ?? "", new RegExp(`"line":${lines}\\b`));
     restore();
     await questions.answeredOnce(await questions.ask(rooms, "org-b"));
   });

@@ -15,7 +15,7 @@ import type { EvidenceItem } from "../../../src/records/format/evidence-item.ts"
 import { until } from "../../support/federation.ts";
 import { Fed } from "../../support/lab-session.ts";
 
-interface Walked {
+interface Acted {
   readonly planes: readonly { readonly plane: PlaneName; readonly done: boolean; readonly triedAt: string }[];
 }
 
@@ -65,7 +65,7 @@ after(async () => {
 
 describe("containing and restoring a partner", () => {
   it("contain closes planes 5, 4, 2 and 3 in this order under traffic, as observed from outside [CON-1]", () => {
-    const { planes } = contained.acted as unknown as Walked;
+    const { planes } = contained.acted as unknown as Acted;
     assert.deepEqual(
       planes.map(({ plane, done }) => [plane, done]),
       SAFE.map((plane) => [plane, true]),
@@ -88,7 +88,7 @@ describe("containing and restoring a partner", () => {
       latest = Math.max(latest, firstRefusal.afterMs);
     }
     // What was under way when the rooms closed, and what the reconciler has put right since.
-    assert.ok(contained.earlierLooks.length < 3);
+    assert.ok(contained.earlierRuns.length < 3);
     process.stdout.write(
       `${contained.observed.map((one) => `${one.kind}: first refused ${one.firstRefusal?.afterMs ?? "-"} ms, last let in ${one.lastPass?.afterMs ?? "-"} ms`).join("\n")}\n`,
     );
@@ -159,7 +159,7 @@ describe("containing and restoring a partner", () => {
     const restored: Restored = JSON.parse(await fed.good("fed:break-glass", "restore", "org-b", "--json"));
     assert.deepEqual(restored.problems, []);
     assert.deepEqual(restored.programs.restarted, []);
-    const { planes } = restored.acted as unknown as Walked;
+    const { planes } = restored.acted as unknown as Acted;
     assert.deepEqual(
       planes.map(({ plane, done }) => [plane, done]),
       SAFE.toReversed().map((plane) => [plane, true]),

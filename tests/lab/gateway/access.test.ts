@@ -211,9 +211,9 @@ describe("access through the gateway", () => {
       const answer = await call(value === undefined ? {} : { token: value });
       assert.equal(answer.status, status, answer.text);
       assert.equal(agent.received.length, 0);
-      const seen = (await accessLog()).at(-1)?.details ?? "";
-      if (typeof details === "string") assert.equal(seen, details);
-      else assert.match(seen, details);
+      const received = (await accessLog()).at(-1)?.details ?? "";
+      if (typeof details === "string") assert.equal(received, details);
+      else assert.match(received, details);
     });
   }
 
@@ -293,10 +293,10 @@ describe("access through the gateway", () => {
     };
     const { status } = await call({ token, headers });
     assert.equal(status, 200);
-    const seen = agent.received[0]?.headers ?? {};
-    assert.equal(seen["x-envoy-upstream-rq-timeout-ms"], undefined);
-    assert.notEqual(seen["x-envoy-original-path"], "/canary");
-    assert.equal(seen["x-envoy-internal"], undefined);
+    const received = agent.received[0]?.headers ?? {};
+    assert.equal(received["x-envoy-upstream-rq-timeout-ms"], undefined);
+    assert.notEqual(received["x-envoy-original-path"], "/canary");
+    assert.equal(received["x-envoy-internal"], undefined);
   });
 
   it("a client over its quota gets 429 with Retry-After, and other clients pass [PLN-5]", async () => {

@@ -121,7 +121,7 @@ describe("the lab", () => {
     });
   });
 
-  const SEEN: Readonly<Record<Attempt, readonly (number | string | undefined)[]>> = {
+  const OBSERVED: Readonly<Record<Attempt, readonly (number | string | undefined)[]>> = {
     federation_send: [403, "M_FORBIDDEN"],
     join: [403, "M_FORBIDDEN"],
     room_acl: ["denied", undefined],
@@ -136,7 +136,7 @@ describe("the lab", () => {
     const { refusals } = await fed.up();
     assert.equal(refusals.length, 16);
     for (const { attempt, received, code } of refusals) {
-      const answer = SEEN[attempt];
+      const answer = OBSERVED[attempt];
       assert.deepEqual([received, ...(answer.length > 1 ? [code] : [])], answer, attempt);
     }
   });
@@ -295,13 +295,13 @@ describe("the lab", () => {
     assert.deepEqual(second.failures, []);
     const first = await fed.status();
     const config = first.organisations["org-a"].homeserver.configFile;
-    const lookAlike = spawn(
+    const similar = spawn(
       process.execPath,
       ["-e", "setInterval(() => {}, 1000)", "synapse.app.homeserver", "--config-path", config],
       { stdio: "ignore", detached: true },
     );
-    t.after(() => lookAlike.kill("SIGKILL"));
-    await once(lookAlike, "spawn");
+    t.after(() => similar.kill("SIGKILL"));
+    await once(similar, "spawn");
 
     await fed.good("fed:down", "--name", "two", "--purge");
     assert.deepEqual(pidsOf(await fed.status()), pidsOf(first));
@@ -309,8 +309,8 @@ describe("the lab", () => {
 
     await fed.good("fed:down");
     assert.deepEqual(processesOfLab(labId()), []);
-    assert.equal(lookAlike.exitCode, null);
-    assert.equal(lookAlike.signalCode, null);
+    assert.equal(similar.exitCode, null);
+    assert.equal(similar.signalCode, null);
   });
 
   it("data outlive fed:down, and an edited file is kept unless the registry renders it [LAB-1]", async () => {

@@ -35,10 +35,10 @@ describe("durations in the configuration", () => {
   });
 
   it("a malformed duration is reported once, and a default is parsed like any other value", () => {
-    const told = durationMs("2s", { min: "1s" })
+    const messages = durationMs("2s", { min: "1s" })
       .safeParse("soon")
       .error?.issues.map(({ message }) => message);
-    assert.deepEqual(told, ["must be a duration such as 250ms, 30s, 15m or 24h"]);
+    assert.deepEqual(messages, ["must be a duration such as 250ms, 30s, 15m or 24h"]);
     assert.equal(durationMs("2s", { min: "1s" }).parse(undefined), 2_000);
   });
 });

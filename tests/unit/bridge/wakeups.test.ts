@@ -14,27 +14,27 @@ describe("Wakeups", () => {
       await new Promise((resolve) => setImmediate(resolve));
     };
     const wakeups = new Wakeups({ now: () => 0, sleep: () => pause.promise });
-    const told: string[] = [];
-    wakeups.tell = (message) => told.push(message);
+    const sent: string[] = [];
+    wakeups.send = (message) => sent.push(message);
     for (let question = 0; question < 50; question++) wakeups.unanswered();
     wakeups.wake("delegations");
-    assert.deepEqual(told, ["notices"]);
+    assert.deepEqual(sent, ["notices"]);
     await over();
-    assert.deepEqual(told.slice(1), ["notices delegations"]);
+    assert.deepEqual(sent.slice(1), ["notices delegations"]);
     await over();
-    assert.equal(told.length, 2);
+    assert.equal(sent.length, 2);
     wakeups.wake("inbox");
-    assert.deepEqual(told.slice(2), ["inbox"]);
+    assert.deepEqual(sent.slice(2), ["inbox"]);
   });
 
   it("looks for delegations when something was admitted or answered that is not claimed yet", () => {
     const wakeups = new Wakeups({ now: () => 0, sleep: async () => undefined });
-    const told: string[] = [];
-    wakeups.tell = (message) => told.push(message);
+    const sent: string[] = [];
+    wakeups.send = (message) => sent.push(message);
     const claimed = { ...NOTHING_ADMITTED, admitted: 1, claimed: {} as ClaimedDelegation };
     wakeups.admitted(claimed);
-    assert.deepEqual(told, []);
+    assert.deepEqual(sent, []);
     wakeups.admitted({ ...claimed, answers: 1 });
-    assert.deepEqual(told, ["delegations"]);
+    assert.deepEqual(sent, ["delegations"]);
   });
 });

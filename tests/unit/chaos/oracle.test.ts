@@ -65,7 +65,7 @@ describe("the oracle of random faults", () => {
       open: [],
       answered: 2,
       ended: 0,
-      readBack: 0,
+      byCatchup: 0,
       overtaken: 0,
       violations: [],
     });
@@ -86,7 +86,7 @@ describe("the oracle of random faults", () => {
       open: [],
       answered: 1,
       ended: 1,
-      readBack: 0,
+      byCatchup: 0,
       overtaken: 0,
       violations: [],
     });
@@ -191,7 +191,7 @@ describe("the oracle of random faults", () => {
     assert.match(wrong(oracle).join("\n"), /\$cancel is refused more than once/);
   });
 
-  it("takes a question that was read back for later than those that came meanwhile, and no other [CRA-2]", () => {
+  it("takes a question that was caught up for later than those that came meanwhile, and no other [CRA-2]", () => {
     const oracle = asked();
     const audit = { outcome: "completed", reason: "answered" };
     for (const name of ["second", "first"]) {
@@ -201,7 +201,7 @@ describe("the oracle of random faults", () => {
     }
     oracle.audited({ ...audit, id: "1", event: "$first", ingress: "recovered" });
     oracle.audited({ ...audit, id: "2", event: "$second", ingress: "transaction" });
-    const counts = { answered: 2, ended: 0, readBack: 1, overtaken: 0 };
+    const counts = { answered: 2, ended: 0, byCatchup: 1, overtaken: 0 };
     assert.deepEqual(oracle.judge(), { open: [], ...counts, violations: [] });
   });
 
@@ -258,7 +258,7 @@ describe("the oracle of random faults", () => {
       open: [],
       answered: 0,
       ended: 2,
-      readBack: 0,
+      byCatchup: 0,
       overtaken: 0,
       violations: [],
     });

@@ -34,26 +34,26 @@ describe("the schedule of random faults", () => {
     for (const link of LINKS) assert.ok(names.has(`cut ${link}`), link);
     for (const bridge of BRIDGES) assert.ok(names.has(`freeze ${bridge}`) && names.has(`clock ${bridge}`));
     assert.ok(names.has("contain"));
-    const asked = new Set(rounds(1, 1_000).flatMap(({ asks }) => asks.map(({ kind }) => kind)));
+    const asked = new Set(rounds(1, 1_000).flatMap(({ questions }) => questions.map(({ kind }) => kind)));
     assert.deepEqual([...asked].sort(), [...ASK_KINDS].sort());
   });
 
   it("only questions in encrypted rooms have keys that come late or never [CRA-2]", () => {
-    const asks = rounds(2, 300).flatMap((round) => round.asks);
-    const keys = asks.filter(({ kind }) => kind === "late_key" || kind === "withheld_key");
+    const questions = rounds(2, 300).flatMap((round) => round.questions);
+    const keys = questions.filter(({ kind }) => kind === "late_key" || kind === "withheld_key");
     assert.ok(keys.length > 0 && keys.every(({ room }) => room % 2 === 1));
   });
 
   it("faults and questions are in the order of their times, and name rooms and topics that there are", () => {
-    for (const { faults, asks } of rounds(3, 200)) {
-      for (const list of [faults, asks]) {
+    for (const { faults, questions } of rounds(3, 200)) {
+      for (const list of [faults, questions]) {
         const times = list.map(({ atMs }) => atMs);
         assert.deepEqual(
           times,
           times.toSorted((one, other) => one - other),
         );
       }
-      assert.ok(asks.length > 0 && asks.every(({ room, topic }) => room < ROOMS && topic < TOPICS));
+      assert.ok(questions.length > 0 && questions.every(({ room, topic }) => room < ROOMS && topic < TOPICS));
     }
   });
 

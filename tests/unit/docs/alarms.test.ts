@@ -197,8 +197,10 @@ describe("alarms", () => {
 
   it("the operating guide says what to do for every alarm, and for no other [OPS-2]", () => {
     const guides = ["encrypted-rooms", "border-module"].map((name) => read(`docs/operating/${name}.md`));
-    const told = [...guides.join("\n").matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(([, name]) => name);
-    assert.deepEqual(told.toSorted(), rules.map(({ alert }) => alert).toSorted());
+    const described = [...guides.join("\n").matchAll(/^\| `(Drawbridge[A-Za-z]+)` \|/gm)].map(
+      ([, name]) => name,
+    );
+    assert.deepEqual(described.toSorted(), rules.map(({ alert }) => alert).toSorted());
   });
 
   it("the reference lists exactly the bridge's and the reconciler's metrics with their labels", async () => {

@@ -53,8 +53,8 @@ describe("following the gateway's files", () => {
     writeFile(`${folder}/publication.yaml`, '{"version":1,"cards":{}}');
     writeFile(`${folder}/invocation.yaml`, JSON.stringify({ version: 1, agents: {}, quotas }));
     const sources = loadSources(`${folder}/gateway.yaml`);
-    const [clock, stop, seen] = [new ManualClock(0), new AbortController(), [] as number[]];
-    const onChange = async () => seen.push(clock.now()) < 12;
+    const [clock, stop, calls] = [new ManualClock(0), new AbortController(), [] as number[]];
+    const onChange = async () => calls.push(clock.now()) < 12;
     const following = followFiles(sources, onChange, clock, stop.signal);
     writeFile(`${folder}/publication.yaml`, '{"version":1,"cards":{} }');
     const pass = async (seconds: number) => {
@@ -70,7 +70,7 @@ describe("following the gateway's files", () => {
     await following;
     const afterFirst = [1, 6, 16, 36, 76, 136, 196, 256];
     assert.deepEqual(
-      seen,
+      calls,
       [...afterFirst, 301, 305, 306, 309].map((second) => second * 1_000),
     );
   });

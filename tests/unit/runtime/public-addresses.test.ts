@@ -11,7 +11,7 @@ const resolvingTo = (...addresses: string[]) =>
       addresses.map((address) => ({ address, family: address.includes(":") ? 6 : 4 })),
     )) as unknown as typeof lookup;
 
-const lookedUp = (all: boolean, ...addresses: string[]) =>
+const resolved = (all: boolean, ...addresses: string[]) =>
   new Promise<unknown>((resolve) => {
     publicLookup(resolvingTo(...addresses))("agent.test", { all }, (error, found) =>
       resolve(error === null ? found : (error as NodeJS.ErrnoException).code),
@@ -65,9 +65,9 @@ describe("public addresses", () => {
 
   it("a lookup returns a name's public addresses, and fails when it has none [AGT-4]", async () => {
     const both = ["127.0.0.1", "8.8.8.8", "::1"];
-    assert.deepEqual(await lookedUp(true, ...both), [{ address: "8.8.8.8", family: 4 }]);
-    assert.equal(await lookedUp(false, ...both), "8.8.8.8");
-    assert.equal(await lookedUp(true, "10.0.0.1", "fe80::1"), "ERR_ADDRESS_NOT_PUBLIC");
-    assert.equal(await lookedUp(false), "ERR_ADDRESS_NOT_PUBLIC");
+    assert.deepEqual(await resolved(true, ...both), [{ address: "8.8.8.8", family: 4 }]);
+    assert.equal(await resolved(false, ...both), "8.8.8.8");
+    assert.equal(await resolved(true, "10.0.0.1", "fe80::1"), "ERR_ADDRESS_NOT_PUBLIC");
+    assert.equal(await resolved(false), "ERR_ADDRESS_NOT_PUBLIC");
   });
 });

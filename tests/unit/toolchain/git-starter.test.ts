@@ -10,7 +10,7 @@ import { temporaryFolder } from "../../support/temporary.ts";
 describe("git for tests", () => {
   it("is a child of a shell, and has the folder, arguments, environment and input of the call", async (t) => {
     const cwd = temporaryFolder(t);
-    const alias = (command: string) => ["-c", `alias.tell=!${command}`, "tell"];
+    const alias = (command: string) => ["-c", `alias.test=!${command}`, "test"];
     const parent = await gitLine(alias("ps -o ppid= -p $PPID"), { cwd });
     assert.notEqual(Number(parent), process.pid);
     assert.equal(await gitLine(alias('echo "$PWD"'), { cwd }), cwd);

@@ -32,7 +32,7 @@ export async function findTask(
   askedAt: number,
   signal: AbortSignal,
 ): Promise<FindResult> {
-  const seen = new Set<string>();
+  const pageTokens = new Set<string>();
   let token = "";
   for (let page = 0; page < PAGES_MAX; page++) {
     let listed: { tasks: TaskView[]; next: string };
@@ -51,8 +51,8 @@ export async function findTask(
     // A task without history may be ours as well as another's.
     if (recent.some((candidate) => candidate.messageIds.length === 0)) return { kind: "unusable" };
     if (listed.next === "" || (listed.tasks.length > 0 && recent.length === 0)) return { kind: "absent" };
-    if (seen.has(listed.next)) return { kind: "unusable" };
-    seen.add(listed.next);
+    if (pageTokens.has(listed.next)) return { kind: "unusable" };
+    pageTokens.add(listed.next);
     token = listed.next;
   }
   return { kind: "unusable" };

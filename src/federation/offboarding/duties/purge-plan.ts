@@ -37,7 +37,7 @@ export const PurgePlan = z.strictObject({
   media: z.strictObject({
     purge: z.boolean(),
     files: z.array(PlannedFile),
-    /** Those that stay, because the record keeps what is in quarantine. */
+    /** The files that stay, because the record keeps what is in quarantine. */
     kept_in_quarantine: Count,
     /** Everything cached from anybody and last used before goes: the homeserver cannot purge one server's. */
     before_ms: z.int().nullable(),
@@ -102,7 +102,7 @@ export async function planPurge(
   const named = new Map(purge.rooms.map(({ room, how }) => [room, how]));
   const known = new Set(found.map(({ room }) => visibleId(room)));
   for (const { room: subject, how } of purge.rooms) {
-    // It was purged before, was never the partner's, or is mistyped.
+    // The room was purged before, was never the partner's, or is mistyped.
     const reason = "not_a_room_of_the_partner_here";
     if (how !== "keep" && !known.has(subject)) staying.push({ subject, reason, events: null });
   }

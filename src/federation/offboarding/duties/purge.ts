@@ -3,7 +3,7 @@
 // everything is verified; what the homeserver cannot delete is named by one item that somebody has to answer for.
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { KEPT_BY_CONTRACT, operatorItem } from "../../../records/format/evidence-item.ts";
-import { lookUntil } from "../../../runtime/concurrency.ts";
+import { pollUntil } from "../../../runtime/concurrency.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
 import { recordOfRun } from "../run/context.ts";
 import { addDutiesEvidence, type Run, readStage, runFile } from "../run/run-file.ts";
@@ -195,7 +195,7 @@ async function purgeHistory(
 }
 
 async function poll(clock: DutiesSession["clock"], what: string, isDone: () => Promise<boolean>) {
-  if (await lookUntil(clock, STEP, isDone, (done) => done)) return;
+  if (await pollUntil(clock, STEP, isDone, (done) => done)) return;
   throw notGone(what, "The homeserver is still at work on it");
 }
 

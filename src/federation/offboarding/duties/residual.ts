@@ -9,7 +9,7 @@ import type { Residual } from "../run/context.ts";
 import { type Run, readStage } from "../run/run-file.ts";
 import { countEvents, type DutiesContext, partnerRooms, withDuties } from "./session.ts";
 
-/** `statement`: what a completion states (specification 8.7). @throws DrawbridgeError as the homeserver does */
+/** `statement`: what a completion states of what remains. @throws DrawbridgeError as the homeserver does */
 export function residualReport(context: DutiesContext, run: Run) {
   const tokens = tokensLiveUntil(context, run);
   return withDuties(context, run, async (session) => {
@@ -42,7 +42,7 @@ export function residualReport(context: DutiesContext, run: Run) {
     };
     const unknown: Readonly<Record<string, string>> = {
       // The gateway counts calls, and forgets whose a stream was once the client is gone.
-      streams: "not_told_by_gateway",
+      streams: "not_reported_by_gateway",
       ...(found.some(({ state }) => state === "unread") && {
         rooms: "room_not_read",
         third_servers: "room_not_read",

@@ -59,7 +59,7 @@ function brokenSecretRules(problems: readonly { readonly rule: string; readonly 
 /** What a comment, or a line that no field could be made of, holds that may not stand there. */
 export function brokenByText(whole: string): readonly BrokenRule[] {
   const text = whole.slice(0, SEARCHED_MAX);
-  // It is searched as a comment, because the words of a comment name some secrets.
+  // The text is searched as a comment, because the words of a comment name some secrets.
   return [...brokenTextRules(text), ...brokenSecretRules(secretsInText(` # ${text}`, ""))];
 }
 

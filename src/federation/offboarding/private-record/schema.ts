@@ -1,5 +1,5 @@
 // The private offboarding record: who answers for one removal, why it is done, what it touches, what is owed.
-// It lies outside version control. Invariants: unknown keys are refused; whoever is named is named by role or
+// The file lies outside version control. Invariants: unknown keys are refused; whoever is named is named by role or
 // staff number; no field can hold a credential, a key, what was said in a room, or how to reach a person.
 // Published as docs/reference/schemas/offboarding-private-record.schema.json.
 import { Document } from "yaml";
@@ -65,7 +65,7 @@ export const PrivateRecord = z.strictObject({
     }),
     purge: z.strictObject({
       remoteMedia: z.enum(["purge", "keep"]).describe("purge or keep cached copies of its files"),
-      /** They stay unless they are released from quarantine first. */
+      /** Quarantined files stay unless they are released first. */
       quarantinedMedia: z.enum(["purge", "keep"]).describe("purge or keep those in quarantine"),
       rooms: z
         .array(z.strictObject({ room: Room, how: RoomPurge }))

@@ -316,7 +316,7 @@ export function writeStatements(run: Run, held: HeldStatements, at: string): voi
   lastRead.set(run.state, { text, statements });
 }
 
-/** Keeps an envelope in the place of what has the same payload, and evidence besides, an item once. */
+/** Keeps a DSSE envelope in the place of what has the same payload, and evidence besides, an item once. */
 export function keepEnvelope(run: Run, at: string, envelope: DsseEnvelope, items: readonly EvidenceItem[]) {
   const held = readStatements(run);
   const others = held.envelopes.filter((one) => one.payload !== envelope.payload);
@@ -324,7 +324,7 @@ export function keepEnvelope(run: Run, at: string, envelope: DsseEnvelope, items
   writeStatements(run, { envelopes: [...others, envelope], evidence }, at);
 }
 
-/** The pinned key by which an organisation has signed an envelope; undefined when it has not. */
+/** The pinned key by which an organisation has signed a DSSE envelope; undefined when it has not. */
 export function signingKeyOf(
   envelope: DsseEnvelope | undefined,
   organisation: string,

@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { evaluateStage, LEFT_ALONE, type StageWork } from "../../../records/conditions/evaluate.ts";
 import { type EvidenceItem, isOwnRoom } from "../../../records/format/evidence-item.ts";
-import { lookUntil } from "../../../runtime/concurrency.ts";
+import { pollUntil } from "../../../runtime/concurrency.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import {
@@ -24,7 +24,7 @@ import { checkRepository } from "../../work-tree/check.ts";
 import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../../workflow/observe-plane.ts";
 import { removal, removalStep } from "../../workflow/procedure.ts";
 import { type Reached, runStep } from "../../workflow/run-step.ts";
-import { HINTS, judged, type Objection, objectTo, type Seen } from "../../workflow/step-verdict.ts";
+import { type Evidence, HINTS, judged, type Objection, objectTo } from "../../workflow/step-verdict.ts";
 import { BASELINE_HINT, type RecordFacts, type RunContext, registryBefore } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
 
@@ -57,21 +57,21 @@ export async function observeStage(
   const partner = counterpartyIn(run);
   const seal = sealFor(clock, partner, plane ?? "transport");
   if (plane !== null && conditions !== null) {
-    const { seen } = await runStep(context, {
+    const { observed } = await runStep(context, {
       ...{ plane, partner, how, commit, onBadHead: removal(run.kind).onBadHead },
       observe: (reached) => observeClosed(context, { ...progress, plane }, reached),
-      evaluate: (_reached, seen) => seen.conditions,
+      evaluate: (_reached, observed) => observed.conditions,
     });
-    return seen;
+    return observed;
   }
   const inForce = { revision: null, render: null };
-  if (conditions !== null) return observed(context, progress, inForce, await observeDuties(context, seal));
+  if (conditions !== null) return stageResult(context, progress, inForce, await observeDuties(context, seal));
   const about = { probe: LEFT_ALONE, layer: "none", vantage: "nobody", verdict: "unknown" } as const;
   const items = [seal({ ...about, reason: `left_alone_by_${run.kind}` })];
-  return observed(context, progress, inForce, { items, outOfReach: [], objections: [] });
+  return stageResult(context, progress, inForce, { items, outOfReach: [], objections: [] });
 }
 
-function observed(
+function stageResult(
   { clock, outside, run: { kind, self, remover, partner } }: RunContext,
   { stage, scope, opened_at }: ObservedStage,
   inForce: Pick<StageWork, "revision" | "render">,
@@ -87,8 +87,8 @@ function observed(
 }
 
 /** By the evaluation of the record; `work.closed_at` is when the observation ended. */
-export function judgeStage(work: StageWork, seen: Seen, objections: Found["objections"] = []) {
-  const conditions = evaluateStage(work, seen.items).map((one) => judged(one, seen));
+export function judgeStage(work: StageWork, observed: Evidence, objections: Found["objections"] = []) {
+  const conditions = evaluateStage(work, observed.items).map((one) => judged(one, observed));
   return objectTo(conditions, objections);
 }
 
@@ -105,7 +105,7 @@ async function observeClosed(context: RunContext, progress: ObservedPlane, reach
   const items = partner === undefined ? [] : await evidenceOf(context, progress, partner, reached);
   const leftOver = (applied?.outOfReach ?? []).filter((one) => one.partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
-  return observed(context, progress, inForce, {
+  return stageResult(context, progress, inForce, {
     items,
     outOfReach: [
       ...leftOver.map(({ subject, reason, hint }) => ({ subject: subjectWord(subject), reason, hint })),
@@ -240,7 +240,7 @@ async function violationsSince({ config, outside, clock }: RunContext, partner: 
   const file = resolve(config.directory, config.border.violationsFile);
   const window = { since: openedAt, until: "9999-12-31T23:59:59.999Z" };
   const seal = sealFor(clock, partner.serverName, "border");
-  const look = async () => {
+  const read = async () => {
     const { items } = await collectStream("border_violations", file, partner, window);
     return items.flatMap(({ facts, at, line_digest }) => {
       if (facts.stream !== "border_violations" || facts.reason !== "server_not_allowed") return [];
@@ -252,7 +252,7 @@ async function violationsSince({ config, outside, clock }: RunContext, partner: 
       });
     });
   };
-  const denials = await lookUntil(clock, VIOLATION, look, (one) => one.length > 0 || outside === undefined);
+  const denials = await pollUntil(clock, VIOLATION, read, (one) => one.length > 0 || outside === undefined);
   return denials.slice(-VIOLATIONS_MAX);
 }
 

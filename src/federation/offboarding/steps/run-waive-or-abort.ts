@@ -36,8 +36,8 @@ export type RunEnd = "completed" | "blocked" | "paused" | "waiting";
 const PROVED_WITHIN_MS = 30_000;
 const PROVE_AGAIN_MS = 1_000;
 /** For what comes from the other organisation; and at the run's own files, which another command may change. */
-const LOOK_EVERY_MS = 10;
-const LOOK_AT_OWN_MS = 500;
+const POLL_MS = 10;
+const OWN_POLL_MS = 500;
 
 /** @throws OffboardingBlocked when a plane is open that was signed for; RecordRefused; what the single steps throw */
 export async function runSteps(context: OffboardingContext, options: RunStepsOptions) {
@@ -106,9 +106,9 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
     if (clock.now() >= waitsUntil) return end("waiting");
     const { waiting } = steps;
     if (waiting !== null) begin(`waiting for ${waiting.for}: ${waitedFor(waiting)}`);
-    const until = Math.min(waitsUntil, clock.now() + LOOK_AT_OWN_MS);
+    const until = Math.min(waitsUntil, clock.now() + OWN_POLL_MS);
     for (; arrived === undefined && clock.now() < until; arrived = options.takeIn?.()) {
-      await clock.sleep(LOOK_EVERY_MS);
+      await clock.sleep(POLL_MS);
     }
   }
 }

@@ -8,7 +8,7 @@ import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { Sha256Digest } from "../../../domain/identifier-fields.ts";
 import { counted } from "../../../domain/printable.ts";
 import { PolicyFile, policyDigest } from "../../../rendered-files/border-policy.ts";
-import { lookUntil } from "../../../runtime/concurrency.ts";
+import { pollUntil } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 import { readResource, resourceUrl } from "../../homeserver/api.ts";
@@ -34,7 +34,7 @@ export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRunt
   async function whenInForce(digest: string): Promise<BorderStatus | undefined> {
     const ask = () => module.status().catch(UNLESS_DOWN);
     const isOver = (status: BorderStatus | undefined) => status === undefined || isInForce(status, digest);
-    const status = await lookUntil(clock, IN_FORCE, ask, isOver);
+    const status = await pollUntil(clock, IN_FORCE, ask, isOver);
     if (status === undefined || isInForce(status, digest)) return status;
     throw new DrawbridgeError(
       "homeserver_refused",

@@ -11,7 +11,7 @@ import { Sha256Digest } from "../../../domain/identifier-fields.ts";
 import { parseJson } from "../../../domain/json.ts";
 import type { EvidenceItem } from "../../../records/format/evidence-item.ts";
 import { AgentsFile } from "../../../rendered-files/agents-file.ts";
-import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
+import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
 import { requestJson } from "../../../runtime/http.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../../config.ts";
@@ -165,7 +165,7 @@ async function whoMayAsk({ config, desired, partner, observe }: Probing): Promis
 function decisionsOnceRejected(audit: string, agents: readonly string[], clock: Clock) {
   const isSettled = (decisions: Awaited<ReturnType<typeof lastCardDecisions>>) =>
     agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
-  return lookUntil(clock, AUDITED, () => lastCardDecisions(audit), isSettled);
+  return pollUntil(clock, AUDITED, () => lastCardDecisions(audit), isSettled);
 }
 
 const HEALTH_TIMEOUT_MS = 2_000;
@@ -196,7 +196,7 @@ function bridgeFile(
     digest: ask,
     async untilInForce(text) {
       const wanted = sha256Tagged(text);
-      const found = await lookUntil(clock, IN_FORCE, ask, (one) => one === undefined || one === wanted);
+      const found = await pollUntil(clock, IN_FORCE, ask, (one) => one === undefined || one === wanted);
       if (found === undefined || found === wanted) return found !== undefined;
       throw new DrawbridgeError("program_failed", "the bridge has another agents.yaml in force", {
         hint: "Compare card.agentsFile with agentsFile in bridge.yaml; the bridge's log says at agents_file_rejected why it refuses one.",

@@ -199,7 +199,7 @@ function existingRooms({ intent }: RoomsSession, { settled, homeGaps }: ClosingP
   return ({ room, state, plan }: SettledRoom) => {
     if (plan.concerned.some(({ mode }) => mode !== "contained")) return undefined;
     const former = settled.get((state.predecessor ?? "") as RoomId);
-    // Its creator names the room that it has replaced, and could name any of ours.
+    // A room's creator names the room that it has replaced, and could name any of ours.
     const isFormer = former !== undefined && hasEverybodyOf(former.state, state);
     return byPredecessor.get(room) ?? (isFormer ? byRoom.get(former.room) : undefined);
   };

@@ -2,7 +2,7 @@
 // is in it and admits invited users only; the old room is left only when everybody whom we can move has been moved;
 // each step is in the journal, so that a second run never makes a second new room.
 import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { lookUntil, mapConcurrent } from "../../../runtime/concurrency.ts";
+import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
 import type { ClosingPartner } from "./render.ts";
 import { governedAcl, isClosing } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
@@ -276,7 +276,7 @@ async function takeAway(session: RoomsSession, room: RoomId, purge: boolean): Pr
   if ((await operator.roomState(room)) === undefined && (await operator.isBlocked(room))) return true;
   const deletionId = await operator.deleteRoom(room, purge);
   const isEnded = (one: string | undefined) => one === "failed" || one === "complete";
-  const end = await lookUntil(clock, DELETED, () => operator.deletion(room, deletionId), isEnded);
+  const end = await pollUntil(clock, DELETED, () => operator.deletion(room, deletionId), isEnded);
   if (end === "failed") return false;
   if (purge) return (await readRoom(session, room)) === undefined;
   return !(await isOneOfOursIn(session, room)) && (await operator.isBlocked(room));

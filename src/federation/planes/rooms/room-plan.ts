@@ -131,7 +131,7 @@ export function planRoom(
   if (!maySend(room.power, actor, "m.room.power_levels")) {
     for (const { serverName } of ending) block(serverName, "not_read_only");
   } else if (steps.every(({ kind }) => kind !== "raise_invite")) {
-    // Both write the power levels, so that one of them waits until the room was read again.
+    // Both steps write the power levels, so that one of them waits until the room was read again.
     take(step);
   }
   return plan;

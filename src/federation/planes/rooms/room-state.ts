@@ -187,7 +187,7 @@ export function presentIn({ members }: RoomState): readonly UserId[] {
   return [...members].flatMap(([user, { membership }]) => (PRESENT.has(membership) ? [user] : []));
 }
 
-/** Those of this server's host; sorted. */
+/** Who is in the room of this server's host; sorted. */
 export function presentOf(room: RoomState, server: string): readonly UserId[] {
   return presentIn(room)
     .filter((user) => isOneHost(serverOf(user), server))

@@ -83,7 +83,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
   let failure: DrawbridgeError | undefined;
   const found = await mapConcurrent(inTurn, ROOMS_AT_ONCE, async (room) => {
     if (clock.now() >= deadline) return [];
-    cursor.after = room; // They begin in order, so this is the last.
+    cursor.after = room; // Rooms begin in order, so this is the last.
     const state = await readRoom(session, room, CHECK_MAX_MS).catch(async (error: unknown) => {
       failure = await failureOfRoom(session, error);
       return undefined;

@@ -154,7 +154,7 @@ export type Journal = ReturnType<typeof journalIn>;
 export function journalIn(folder: string, server: ServerName) {
   const path = join(folder, journalName(server));
   const text = readIfPresent(path) ?? "";
-  /** Its whole lines; a last line that was cut off is not among them. */
+  /** The journal's whole lines; a last line that was cut off is not among them. */
   const read = text.slice(0, text.lastIndexOf("\n") + 1);
   const { records, damage } = replay(read, path);
   let file: FileHandle | undefined;

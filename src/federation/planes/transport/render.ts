@@ -36,7 +36,7 @@ export const transportRender: PlaneRender = {
   }),
 };
 
-/** Its keys: another one would be a setting of the homeserver that nobody reviewed. */
+/** The keys of the include: another one would be a setting of the homeserver that nobody reviewed. */
 export const TransportInclude = z.strictObject({
   federation_domain_whitelist: z.array(z.string()),
   federation_whitelist_endpoint_enabled: z.literal(true),

@@ -10,7 +10,7 @@ import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { parseJson } from "../../../domain/json.ts";
-import { lookUntil } from "../../../runtime/concurrency.ts";
+import { pollUntil } from "../../../runtime/concurrency.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
@@ -66,7 +66,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     note("restarting the homeserver for a changed whitelist");
     await runRestartCommand(config);
     const wait = { withinMs: now + timeout - clock.now(), everyMs: 100 };
-    if (!(await lookUntil(clock, wait, () => isBack(include, startedBefore), Boolean))) {
+    if (!(await pollUntil(clock, wait, () => isBack(include, startedBefore), Boolean))) {
       throw new DrawbridgeError(
         "homeserver_unavailable",
         "the homeserver did not come back with the declared whitelist in time",

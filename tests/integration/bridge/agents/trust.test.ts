@@ -24,15 +24,15 @@ async function gateFixture(t: TestContext) {
   const server = await httpServer(t);
   server.answer = json(GOOD);
   const clock = new ManualClock(T0);
-  const told = recordedLog();
-  const options = { ledger, clock, log: told.log };
+  const recorded = recordedLog();
+  const options = { ledger, clock, log: recorded.log };
   const gate = createCardTrustGate(options);
   const target = agentTarget(key, { cardUrl: `${server.url}/card` });
   const audits = async () =>
     (await rows("SELECT record FROM bridge_audit ORDER BY id")).map(
       ({ record }) => record as Record<string, unknown>,
     );
-  return { ledger, server, clock, told, gate, options, target, audits };
+  return { ledger, server, clock, recorded, gate, options, target, audits };
 }
 
 const reasons = (records: readonly Record<string, unknown>[]) => records.map((record) => record["reason"]);
@@ -65,7 +65,7 @@ describe("card trust gate", () => {
   });
 
   it("an agent-card audit record contains identifiers and codes, and no text of the card [AUD-1]", async (t) => {
-    const { server, gate, target, audits, told } = await gateFixture(t);
+    const { server, gate, target, audits, recorded } = await gateFixture(t);
     const card = {
       ...fullCard(),
       name: "canary-name",
@@ -74,7 +74,7 @@ describe("card trust gate", () => {
     };
     server.answer = json(bytesOf(signedCard(key, card)));
     assert.equal((await gate.check(target)).trust, "verified");
-    const text = JSON.stringify([await audits(), told.lines]);
+    const text = JSON.stringify([await audits(), recorded.lines]);
     assert.doesNotMatch(text, /canary/);
   });
 

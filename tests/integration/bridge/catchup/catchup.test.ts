@@ -1,4 +1,4 @@
-// When things are read back, and what transactions wait for, with a homeserver that does as the test says.
+// When the bridge catches up, and what transactions wait for, with a homeserver that does as the test says.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { setTimeout as realPause } from "node:timers/promises";
@@ -16,7 +16,7 @@ const QUESTION = { event_id: "$q", type: "m.room.message", sender: "@alice:a.tes
 
 async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {}) {
   const clock = new ManualClock(0);
-  const seen: string[] = [];
+  const reported: string[] = [];
   const state = { position: 1, lost: [] as object[], isUp: true, failIntake: 0, refused: "" };
   const script: Script = (request) => {
     if (!state.isUp) return "reset";
@@ -67,9 +67,9 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
     catchupRoomState: async () => {},
     log: pino({ level: "silent" }),
     metrics: {
-      homeserverUp: (isUp) => seen.push(isUp ? "up" : "down"),
-      catchup: (cause, result) => seen.push(`${cause} ${result.complete} ${result.admitted}`),
-      failed: () => seen.push("failed"),
+      homeserverUp: (isUp) => reported.push(isUp ? "up" : "down"),
+      catchup: (cause, result) => reported.push(`${cause} ${result.complete} ${result.admitted}`),
+      failed: () => reported.push("failed"),
     },
     ...options,
   });
@@ -80,13 +80,14 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
   });
   /** Lets requests run until the condition holds, the clock standing still unless told otherwise. */
   const until = async (what: string, condition: () => boolean, stepMs = 0) => {
-    for (let looks = 0; !condition(); looks++) {
-      assert.ok(looks < 1_000, `it never came to this: ${what}; ${seen.join(", ")}`);
+    for (let turns = 0; !condition(); turns++) {
+      assert.ok(turns < 1_000, `it never came to this: ${what}; ${reported.join(", ")}`);
       await realPause(2);
       if (stepMs > 0) await clock.advance(stepMs);
     }
   };
-  const watching = () => homeserver.seen.filter(({ query }) => (query.get("timeout") ?? "0") !== "0").length;
+  const watching = () =>
+    homeserver.requests.filter(({ query }) => (query.get("timeout") ?? "0") !== "0").length;
   const isReady = async () => {
     let is = false;
     void catchup.ready().then(() => {
@@ -95,12 +96,12 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
     await realPause(5);
     return () => is;
   };
-  return { catchup, clock, state, positions, taken, seen, until, watching, isReady, homeserver };
+  return { catchup, clock, state, positions, taken, reported, until, watching, isReady, homeserver };
 }
 
 describe("Catchup", () => {
   it("transactions wait for the catchup at the start, and its events are taken first [INT-8]", async (t) => {
-    const { catchup, state, positions, taken, seen, until, isReady } = await catchingUp(t);
+    const { catchup, state, positions, taken, reported, until, isReady } = await catchingUp(t);
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
     const ready = await isReady();
@@ -108,31 +109,32 @@ describe("Catchup", () => {
     catchup.start();
     await until("it is ready", ready);
     assert.deepEqual(taken, [["$q"]]);
-    assert.deepEqual(seen, ["up", "start true 1"]);
+    assert.deepEqual(reported, ["up", "start true 1"]);
     assert.equal(positions.get(ghost), "s1");
     assert.equal((await isReady())(), true);
   });
 
   it("a catchup that cannot be committed runs again, and the position stays until then [INT-8]", async (t) => {
-    const { catchup, state, positions, taken, seen, until } = await catchingUp(t);
+    const { catchup, state, positions, taken, reported, until } = await catchingUp(t);
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
     state.failIntake = 2;
     catchup.start();
-    await until("it failed twice", () => seen.filter((what) => what === "failed").length === 2, 10);
+    await until("it failed twice", () => reported.filter((what) => what === "failed").length === 2, 10);
     assert.deepEqual([positions.get(ghost), taken], ["s0", []]);
     await until("it is done", () => positions.get(ghost) === "s1", 100);
     assert.deepEqual(taken, [["$q"]]);
   });
 
   it("transactions wait while the homeserver is away, for five seconds in all [INT-8]", async (t) => {
-    const { catchup, clock, state, seen, taken, until, watching, isReady, homeserver } = await catchingUp(t);
+    const { catchup, clock, state, reported, taken, until, watching, isReady, homeserver } =
+      await catchingUp(t);
     catchup.start();
     await until("it watches", () => watching() === 1);
     assert.equal((await isReady())(), true);
     state.isUp = false;
     homeserver.dropConnections();
-    await until("the stop is noticed", () => seen.includes("down"));
+    await until("the stop is noticed", () => reported.includes("down"));
     const first = await isReady();
     await clock.advance(4_999);
     const second = await isReady();
@@ -144,7 +146,7 @@ describe("Catchup", () => {
     state.lost = [QUESTION];
     state.position = 2;
     state.isUp = true;
-    await until("it is read back", () => seen.includes("homeserver_back true 1"), 100);
+    await until("it is caught up", () => reported.includes("homeserver_back true 1"), 100);
     assert.deepEqual(taken, [["$q"]]);
   });
 
@@ -152,14 +154,14 @@ describe("Catchup", () => {
     const { catchup, homeserver, isReady } = await catchingUp(t, { rooms: false });
     catchup.start();
     assert.equal((await isReady())(), true);
-    assert.deepEqual(homeserver.seen, []);
+    assert.deepEqual(homeserver.requests, []);
   });
 
   it("the catchup of keys runs before that of rooms, and its failure does not hold that up [INT-8]", async (t) => {
     const order: string[] = [];
-    const told = recordedLog();
+    const recorded = recordedLog();
     const { catchup, state, positions, taken, until } = await catchingUp(t, {
-      log: told.log,
+      log: recorded.log,
       catchup: async (of) => {
         order.push(of);
         throw new Error("no machine");
@@ -168,25 +170,25 @@ describe("Catchup", () => {
     positions.set(ghost, "s0");
     state.lost = [QUESTION];
     catchup.start();
-    await until("the rooms are read back", () => taken.length === 1);
+    await until("the rooms are caught up", () => taken.length === 1);
     assert.deepEqual(order, [ghost]);
-    assert.equal(told.lines.find(({ msg }) => /catchup of keys failed/.test(String(msg)))?.["ghosts"], 1);
+    assert.equal(recorded.lines.find(({ msg }) => /catchup of keys failed/.test(String(msg)))?.["ghosts"], 1);
   });
 
   it("the position moves one round after it was read in quiet times [INT-8]", async (t) => {
-    const { catchup, state, positions, until, seen, taken } = await catchingUp(t, { quietMs: 1_000 });
+    const { catchup, state, positions, until, reported, taken } = await catchingUp(t, { quietMs: 1_000 });
     positions.set(ghost, "s1");
     catchup.start();
-    await until("it has started", () => seen.includes("start true 0"));
+    await until("it has started", () => reported.includes("start true 0"));
     state.lost = [QUESTION];
     state.position = 2;
     await until("the position has moved", () => positions.get(ghost) === "s2", 100);
     assert.deepEqual(taken, [["$q"]]);
-    assert.ok(seen.filter((what) => what.startsWith("quiet true")).length >= 2);
+    assert.ok(reported.filter((what) => what.startsWith("quiet true")).length >= 2);
   });
 
   it("a ghost that the homeserver refuses holds up neither the other ghosts nor the watch [INT-8]", async (t) => {
-    const { catchup, state, positions, taken, until, watching, seen } = await catchingUp(t, {
+    const { catchup, state, positions, taken, until, watching, reported } = await catchingUp(t, {
       agents: {
         current: async () => ({
           byGhost: new Map(["bad", "docs"].map((name) => [namedTarget(name).ghost, namedTarget(name)])),
@@ -200,7 +202,7 @@ describe("Catchup", () => {
     state.refused = namedTarget("bad").ghost;
     catchup.start();
     await until("it watches as the other", () => watching() === 1, 1_000);
-    assert.deepEqual([seen.slice(0, 2), taken], [["up", "start true 1"], [["$q"]]]);
+    assert.deepEqual([reported.slice(0, 2), taken], [["up", "start true 1"], [["$q"]]]);
   });
 
   it("events that cannot be committed for long are left to the rounds in quiet times [INT-8]", async (t) => {
@@ -216,9 +218,9 @@ describe("Catchup", () => {
   });
 
   it("the rounds are five seconds apart for a minute after the homeserver is back, then a minute [INT-8]", async (t) => {
-    const { catchup, clock, until, seen } = await catchingUp(t);
+    const { catchup, clock, until, reported } = await catchingUp(t);
     catchup.start();
-    const rounds = () => seen.filter((what) => what.startsWith("quiet")).length;
+    const rounds = () => reported.filter((what) => what.startsWith("quiet")).length;
     await until("the first round", () => rounds() === 1);
     for (let more = 2; more <= 12; more++) {
       await clock.advance(5_000);

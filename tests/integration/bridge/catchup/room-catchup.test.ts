@@ -1,4 +1,4 @@
-// Rooms that have more than is held at once, read back from a homeserver that does as the test says.
+// Rooms that have more than is held at once, caught up from a homeserver that does as the test says.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { pino } from "pino";

@@ -143,7 +143,7 @@ export async function setUp(t: TestContext) {
   };
 }
 
-/** Looks until it is so; each look is a query, which gives the worker time. */
-export async function queriedUntil(look: () => Promise<boolean>): Promise<void> {
-  for (let looks = 0; !(await look()); looks++) assert.ok(looks < 500, "it never came to this");
+/** Polls until it is so; each poll is a query, which gives the worker time. */
+export async function queriedUntil(isDone: () => Promise<boolean>): Promise<void> {
+  for (let turns = 0; !(await isDone()); turns++) assert.ok(turns < 500, "it never came to this");
 }

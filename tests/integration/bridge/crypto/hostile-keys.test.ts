@@ -79,7 +79,7 @@ async function setUp(t: TestContext) {
 const NO_DEVICES = ["x", null, 7, true, []];
 
 describe("keys of a hostile server", () => {
-  it("that are none in an answer to a query keep no answer from the others in any room [ENC-7] [DEL-10]", async (t) => {
+  it("values that are no keys in an answer to a query keep no answer from the others in any room [ENC-7] [DEL-10]", async (t) => {
     const { server, ghost, alice } = await setUp(t);
     for (const [index, devices] of NO_DEVICES.entries()) {
       const eve = `@eve${index}:evil.test`;
@@ -94,7 +94,7 @@ describe("keys of a hostile server", () => {
     }
   });
 
-  it("that are none in an answer to a claim keep no answer from the others [ENC-7] [DEL-10]", async (t) => {
+  it("values that are no keys in an answer to a claim keep no answer from the others [ENC-7] [DEL-10]", async (t) => {
     const { server, ghost, alice } = await setUp(t);
     const ids = [
       "nocolon",
@@ -127,7 +127,7 @@ describe("keys of a hostile server", () => {
     assert.deepEqual(await ghost.machines.missingSessions(ghost.ghost, [ALICE as UserId]), []);
   });
 
-  it("that are too many, or make the homeserver fail, in an answer to a claim keep no answer from the others [ENC-7] [DEL-10]", async (t) => {
+  it("keys that are too many, or make the homeserver fail, in an answer to a claim keep no answer from the others [ENC-7] [DEL-10]", async (t) => {
     const { server, ghost, alice } = await setUp(t);
     const answers: ScriptedAnswer[] = [
       { status: 500, body: { errcode: "M_UNKNOWN", error: "Internal server error" } },

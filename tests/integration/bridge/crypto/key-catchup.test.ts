@@ -1,4 +1,4 @@
-// Keys read back from a homeserver that holds more for a ghost's device than anybody should have sent.
+// Catchup of keys from a homeserver that holds more for a ghost's device than anybody should have sent.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { createKeyCatchup } from "../../../../src/bridge/crypto/key-catchup.ts";

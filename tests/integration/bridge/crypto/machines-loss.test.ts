@@ -10,7 +10,7 @@ import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
-import { lookUntil } from "../../../../src/runtime/concurrency.ts";
+import { pollUntil } from "../../../../src/runtime/concurrency.ts";
 import {
   asEvent,
   GhostSide,
@@ -188,7 +188,7 @@ describe("machines and their stores under failure", () => {
     const decrypt = () => ghost.machines.decrypt(ghost.ghost, said);
     // Until it was opened again.
     const times = { withinMs: 10_000, everyMs: 20 };
-    const before = await lookUntil(systemClock, times, decrypt, ({ kind }) => kind !== "unavailable");
+    const before = await pollUntil(systemClock, times, decrypt, ({ kind }) => kind !== "unavailable");
     assert.equal(before.kind, "missing_key");
     await ghost.receive(keys);
     assert.equal((await ghost.machines.decrypt(ghost.ghost, said)).kind, "decrypted");

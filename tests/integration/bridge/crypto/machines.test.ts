@@ -133,7 +133,10 @@ describe("Machines", () => {
     await ghost.create();
     const uploads = async () =>
       (await ghost.machines.outgoing(ghost.ghost)).filter(({ kind }) => kind === "keys_upload");
-    const told = (oneTimeKeyCounts: Record<string, number> | undefined, unusedFallbackKeys?: string[]) =>
+    const reportCounts = (
+      oneTimeKeyCounts: Record<string, number> | undefined,
+      unusedFallbackKeys?: string[],
+    ) =>
       ghost.machines.receive(ghost.ghost, {
         toDevice: [],
         changedUsers: [],
@@ -145,15 +148,15 @@ describe("Machines", () => {
     const keysOf = (upload: { body: string } | undefined) =>
       JSON.parse(upload?.body ?? "{}") as Record<string, Record<string, unknown>>;
 
-    await told(undefined);
+    await reportCounts(undefined);
     assert.deepEqual(await uploads(), [], "nothing was said: nothing is made");
-    await told({ signed_curve25519: 50 }, []);
+    await reportCounts({ signed_curve25519: 50 }, []);
     const first = await uploads();
     assert.equal(Object.keys(keysOf(first[0])["fallback_keys"] ?? {}).length, 1, "there was none yet");
     await ghost.perform(first);
-    await told({ signed_curve25519: 50 }, ["signed_curve25519"]);
+    await reportCounts({ signed_curve25519: 50 }, ["signed_curve25519"]);
     assert.deepEqual(await uploads(), []);
-    await told({}, []);
+    await reportCounts({}, []);
     const [upload] = await uploads();
     assert.ok(Object.keys(keysOf(upload)["one_time_keys"] ?? {}).length > 0, "none is left: more are made");
   });

@@ -13,7 +13,7 @@ import { agentQuestions } from "./asking-agent.ts";
 describe("a question from the agent", () => {
   const setUp = agentQuestions(delegationSuite());
 
-  it("that nobody answers in time is canceled at the agent, and the asker is told [DEL-6]", async (t) => {
+  it("a question that nobody answers in time is canceled at the agent, and the asker is told [DEL-6]", async (t) => {
     const { agent, harness, row, say, lastSent } = await setUp(t);
     harness.worker().start();
     await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
@@ -49,7 +49,7 @@ describe("a question from the agent", () => {
   });
 
   it("goes on after the bridge was down for longer than the wait: the answer that was sent meanwhile counts [DEL-6] [INT-3]", async (t) => {
-    const { agent, harness, row, say, lastSent, bodies, isPosted, looks } = await setUp(t);
+    const { agent, harness, row, say, lastSent, bodies, isPosted, polls } = await setUp(t);
     const before = harness.worker();
     before.start();
     await harness.until(isPosted);
@@ -57,9 +57,9 @@ describe("a question from the agent", () => {
     await before.drain();
     await harness.clock.advance(3_600_000);
     const after = harness.worker("two");
-    const looked = looks();
+    const polled = polls();
     after.start();
-    await harness.until(() => looks() > looked);
+    await harness.until(() => polls() > polled);
     const outcome: unknown = row.outcome;
     assert.equal(outcome, undefined, "the homeserver has yet to bring what was said meanwhile");
     const { answers, admitted } = await say("answer", "large", { replyTo: question });
@@ -85,7 +85,7 @@ describe("a question from the agent", () => {
   });
 
   it("has its wait begun anew after the process could not claim for a while, its database being away [DEL-6]", async (t) => {
-    const { harness, row, say, lastSent, isPosted, looks } = await setUp(t);
+    const { harness, row, say, lastSent, isPosted, polls } = await setUp(t);
     let isAway = false;
     const { ledger } = harness.deps;
     const claim: typeof ledger.claim = async (request) => (isAway ? [] : await ledger.claim(request));
@@ -100,9 +100,9 @@ describe("a question from the agent", () => {
     isAway = true;
     const backAt = harness.clock.now() + 1_200_000;
     await harness.until(() => harness.clock.now() >= backAt, 20_000);
-    const looked = looks();
+    const polled = polls();
     isAway = false;
-    await harness.until(() => row.outcome !== undefined || looks() > looked);
+    await harness.until(() => row.outcome !== undefined || polls() > polled);
     assert.equal((await say("answer", "large", { replyTo: await lastSent("question") })).answers, 1);
   });
 
@@ -145,13 +145,13 @@ describe("a question from the agent", () => {
     }
   });
 
-  it("that no content key opens is given up at the reply deadline [DEL-3]", async (t) => {
-    const { agent, harness, row, fixture, looks } = await setUp(t, {
+  it("a question that no content key opens is given up at the reply deadline [DEL-3]", async (t) => {
+    const { agent, harness, row, fixture, polls } = await setUp(t, {
       harness: { limits: { replyDeadline: 300_000, inputWait: 200_000 } },
     });
     harness.sendResults.push({ kind: "retry", afterMs: 10_000 });
     harness.worker().start();
-    await harness.until(() => looks() === 1);
+    await harness.until(() => polls() === 1);
     const askedAt = harness.clock.now();
     await fixture.rows("UPDATE bridge_sends SET content = '\\x00'");
     await harness.until(() => row.outcome !== undefined || harness.clock.now() > askedAt + 400_000, 5_000);
@@ -174,7 +174,7 @@ describe("a question from the agent", () => {
     assert.equal(row.outcome?.reason, "input_wait_elapsed");
   });
 
-  it("that has ended is answered by one notice, and by no new task [DEL-6] [NOT-1]", async (t) => {
+  it("a question that has ended is answered by one notice, and by no new task [DEL-6] [NOT-1]", async (t) => {
     const { harness, row, say, lastSent, fixture } = await setUp(t);
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined, 10_000);

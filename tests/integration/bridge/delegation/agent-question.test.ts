@@ -11,7 +11,7 @@ import { DOCS, NAMESPACE } from "../../../support/conversation.ts";
 import { databaseText } from "../../../support/database.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
 import { T0 } from "../../../support/ledger.ts";
-import { ASKS, agentQuestions, personOf } from "./asking-agent.ts";
+import { agentQuestions, INPUT_REQUIRED, personOf } from "./asking-agent.ts";
 
 describe("a question from the agent", () => {
   const setUpDelegation = delegationSuite();
@@ -50,7 +50,7 @@ describe("a question from the agent", () => {
     });
   }
 
-  it("that the homeserver brings and the person answers while it is sent again goes on at once [DEL-6]", async (t) => {
+  it("a question that the homeserver brings and the person answers while it is sent again goes on at once [DEL-6]", async (t) => {
     const { harness, row, events, say, bodies } = await setUp(t);
     const { deps } = harness;
     let requests = 0;
@@ -133,7 +133,7 @@ describe("a question from the agent", () => {
 
   it("in a thread is answered in the thread, but not by what mentions another agent [DEL-6]", async (t) => {
     const made = await setUpDelegation(t);
-    made.agent.behaviour.plan = ASKS;
+    made.agent.behaviour.plan = INPUT_REQUIRED;
     const { harness, fixture } = made;
     const { say } = personOf(made);
     await say("q", "a question", { thread: "$root", mentions: [DOCS] });
@@ -219,7 +219,7 @@ describe("a question from the agent", () => {
   for (const [step, isHere] of STEPS) {
     it(`loses and repeats nothing when its process is killed between ${step} [DEL-6] [DEL-9]`, async (t) => {
       const { agent, fixture, harness, row, say, lastSent, bodies } = await setUp(t);
-      agent.behaviour.plan = { kind: "asks", questions: ["Which size?"] };
+      agent.behaviour.plan = { kind: "input_required", questions: ["Which size?"] };
       let [isAnswered, isDead] = [false, false];
       const mortal = harness.mortal();
       mortal.onWrite = (method, when) => {
@@ -268,7 +268,7 @@ describe("a question from the agent", () => {
     const worker = harness.worker();
     worker.start();
     await harness.until(isPosted);
-    const seen = agent.seen.length;
+    const before = agent.requests.length;
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
     await say("answer", "large", { replyTo: await lastSent("question") });
     worker.wake();
@@ -281,7 +281,7 @@ describe("a question from the agent", () => {
     };
     assert.deepEqual(row.outcome, outcome);
     await harness.clock.advance(60_000);
-    assert.equal(agent.seen.length, seen);
+    assert.equal(agent.requests.length, before);
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
   });
 
@@ -289,12 +289,12 @@ describe("a question from the agent", () => {
     const { agent, harness, row, isPosted } = await setUp(t);
     harness.worker().start();
     await harness.until(isPosted);
-    const seen = agent.seen.length;
+    const before = agent.requests.length;
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "agent_card_untrusted");
     assert.equal(row.outcome?.notice, "delegation_stopped");
-    assert.equal(agent.seen.length, seen);
+    assert.equal(agent.requests.length, before);
   });
 
   it("waits for an answer from when it was posted, however long the homeserver was away [DEL-6]", async (t) => {
@@ -320,7 +320,7 @@ describe("a question from the agent", () => {
 
   it("is answered by text when no key opens its options, and the intake goes on [INT-5]", async (t) => {
     const { agent, harness, row, say, lastSent, fixture } = await setUp(t);
-    agent.behaviour.plan = { kind: "asks", questions: ["Which?"], options: ["one", "two"] };
+    agent.behaviour.plan = { kind: "input_required", questions: ["Which?"], options: ["one", "two"] };
     harness.worker().start();
     await harness.until(() => row.state === "awaiting_input" && harness.sent.length === 1);
     await fixture.rows("UPDATE bridge_delegations SET options = '\\x00'");
@@ -330,7 +330,7 @@ describe("a question from the agent", () => {
   it("is sealed while it is open, and no table holds it, its options or its answer afterwards [AUD-2]", async (t) => {
     const { agent, harness, row, say, lastSent, fixture, isPosted } = await setUp(t);
     agent.behaviour.plan = {
-      kind: "asks",
+      kind: "input_required",
       questions: ["canary-question"],
       options: ["canary-one", "canary-two"],
     };

@@ -8,7 +8,10 @@ import type {
 } from "../../../support/delegation-suite.ts";
 import { arrivals, claimEnvelope, envelope } from "../../../support/ledger.ts";
 
-export const ASKS = { kind: "asks", questions: ["Which size?", "Which colour?"] } as const;
+export const INPUT_REQUIRED = {
+  kind: "input_required",
+  questions: ["Which size?", "Which colour?"],
+} as const;
 
 export function personOf({ fixture, harness }: DelegationSetUp) {
   const { directory, clock } = harness.deps;
@@ -20,7 +23,7 @@ export function personOf({ fixture, harness }: DelegationSetUp) {
 export function agentQuestions(setUpDelegation: ReturnType<typeof delegationSuite>) {
   return async (t: TestContext, options: DelegationSetUpOptions = {}) => {
     const made = await setUpDelegation(t, options);
-    made.agent.behaviour.plan = ASKS;
+    made.agent.behaviour.plan = INPUT_REQUIRED;
     const row = await made.admit();
     const bodies = () => made.harness.sent.map((send) => String(send.content["body"]));
     const admitEnvelope = async (name: string) => {
@@ -30,7 +33,7 @@ export function agentQuestions(setUpDelegation: ReturnType<typeof delegationSuit
     const { harness } = made;
     const isPosted = () => row.state === "awaiting_input" && harness.returned.includes("recordAsked");
     /** How often a worker has given it back, to be looked at later. */
-    const looks = () => harness.metrics.count("deferred:input_open");
-    return { ...made, ...personOf(made), row, bodies, admitEnvelope, isPosted, looks };
+    const polls = () => harness.metrics.count("deferred:input_open");
+    return { ...made, ...personOf(made), row, bodies, admitEnvelope, isPosted, polls };
   };
 }

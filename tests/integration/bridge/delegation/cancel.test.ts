@@ -7,8 +7,8 @@ import { conversation, DOCS, lastSent } from "../../../support/conversation.ts";
 import { type DelegationSetUp, delegationSuite } from "../../../support/delegation-suite.ts";
 import { completes, type Plan } from "../../../support/fault-agent-behaviour.ts";
 
-const ASKS = {
-  kind: "asks",
+const INPUT_REQUIRED = {
+  kind: "input_required",
   questions: ["Which size?"],
   options: ["small", { id: "2", label: "large" }],
 } as const;
@@ -23,7 +23,7 @@ function personOf({ fixture, harness }: DelegationSetUp) {
 
 describe("a conversation", () => {
   const setUpDelegation = delegationSuite();
-  async function setUp(t: TestContext, plan: Plan = ASKS) {
+  async function setUp(t: TestContext, plan: Plan = INPUT_REQUIRED) {
     const made = await setUpDelegation(t);
     made.agent.behaviour.plan = plan;
     const row = await made.admit();
@@ -192,7 +192,7 @@ describe("a conversation", () => {
     const row = await admit();
     const worker = harness.worker();
     worker.start();
-    await harness.until(() => agent.seenOf("send").length === 1, 0);
+    await harness.until(() => agent.requestsOf("send").length === 1, 0);
     const since = harness.clock.now();
     const { say } = personOf({ agent, harness, fixture, admit } as DelegationSetUp);
     for (const id of (await say("c", "!cancel", { replyTo: "$q1" })).canceled) worker.cancel(id);
@@ -277,8 +277,8 @@ describe("a conversation", () => {
       worker.wake();
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, expected);
-      const told = expected === "answered" ? [] : ["delegation_canceled sender_canceled $q1"];
-      assert.deepEqual(await notices(), told);
+      const notified = expected === "answered" ? [] : ["delegation_canceled sender_canceled $q1"];
+      assert.deepEqual(await notices(), notified);
       await worker.drain();
     });
   }
@@ -355,7 +355,7 @@ describe("a conversation", () => {
       { key: "✅", label: "yes" },
       { key: "❌", label: "no" },
     ];
-    const { harness, row, worker, react, asked } = await setUp(t, { ...ASKS, options });
+    const { harness, row, worker, react, asked } = await setUp(t, { ...INPUT_REQUIRED, options });
     const question = await asked();
     assert.equal((await react("bob", question, "❌", "@bob:a.test")).answers, 0);
     assert.equal((await react("no", question, "❌")).answers, 1);
@@ -369,7 +369,7 @@ describe("a conversation", () => {
       { key: "a", label: "small" },
       { key: "A", label: "large" },
     ];
-    const { harness, row, worker, say, asked } = await setUp(t, { ...ASKS, options });
+    const { harness, row, worker, say, asked } = await setUp(t, { ...INPUT_REQUIRED, options });
     const question = await asked();
     assert.doesNotMatch(String(harness.sent[0]?.content["body"]), /- A large/);
     await say("answer", "A", { replyTo: question });

@@ -29,7 +29,10 @@ describe("dispatch", () => {
       notice: "policy_denied",
     });
     assert.equal(row.a2aAttempted, false);
-    assert.deepEqual([agent.seen.length, issuer.requests.length, await limiterTokens()], [0, 0, undefined]);
+    assert.deepEqual(
+      [agent.requests.length, issuer.requests.length, await limiterTokens()],
+      [0, 0, undefined],
+    );
   });
 
   const SENDER = "@mallory:b.test" as UserId;
@@ -48,7 +51,7 @@ describe("dispatch", () => {
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, { state: "denied", stage: "policy", reason: "sender_policy_rejected" });
     assert.deepEqual(asked, [ghost(), row.room, { event: row.event, sender: SENDER }]);
-    assert.deepEqual([agent.seen.length, await limiterTokens()], [0, undefined]);
+    assert.deepEqual([agent.requests.length, await limiterTokens()], [0, undefined]);
     assert.deepEqual(await fixture.rows("SELECT * FROM bridge_notices"), []);
   });
 
@@ -64,7 +67,7 @@ describe("dispatch", () => {
     harness.worker().start();
     await harness.until(() => outside.outcome !== undefined && own.outcome !== undefined);
     assert.deepEqual([outside.outcome?.reason, own.outcome?.reason, tries], ["answered", "answered", 3]);
-    assert.equal(agent.seen.filter(({ operation }) => operation === "send").length, 2);
+    assert.equal(agent.requests.filter(({ operation }) => operation === "send").length, 2);
   });
 
   it("a question is denied, without a limiter token or a token request, when the card is untrusted [DEL-2]", async (t) => {
@@ -84,7 +87,10 @@ describe("dispatch", () => {
       notice: "delegation_stopped",
     });
     assert.equal(row.a2aAttempted, false);
-    assert.deepEqual([agent.seen.length, issuer.requests.length, await limiterTokens()], [0, 0, undefined]);
+    assert.deepEqual(
+      [agent.requests.length, issuer.requests.length, await limiterTokens()],
+      [0, 0, undefined],
+    );
   });
 
   it("a question stops before the limiter when trust is lost while the issuer answers [DEL-2]", async (t) => {
@@ -104,7 +110,7 @@ describe("dispatch", () => {
     answer();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "agent_card_untrusted");
-    assert.deepEqual([agent.seen.length, await limiterTokens()], [0, undefined]);
+    assert.deepEqual([agent.requests.length, await limiterTokens()], [0, undefined]);
   });
 
   it("the log tells that no token could be had, and that the card names no interface to call [DEL-2]", async (t) => {
@@ -160,7 +166,7 @@ describe("dispatch", () => {
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, reason);
-      assert.deepEqual([agent.seenOf("list").length, agent.seenOf("send").length], [1, 1]);
+      assert.deepEqual([agent.requestsOf("list").length, agent.requestsOf("send").length], [1, 1]);
     });
   }
 
@@ -174,7 +180,7 @@ describe("dispatch", () => {
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
-    assert.equal(agent.seenOf("send").length, 1);
+    assert.equal(agent.requestsOf("send").length, 1);
   });
 
   it("no check stands between the limiter and the call [DEL-2]", async (t) => {
@@ -182,10 +188,10 @@ describe("dispatch", () => {
     await admit();
     const checksBefore: number[] = [];
     harness.onCall = (method) => {
-      if (method === "beginDispatch") checksBefore.push(harness.trustChecks, agent.seen.length);
+      if (method === "beginDispatch") checksBefore.push(harness.trustChecks, agent.requests.length);
     };
     harness.worker().start();
-    await harness.until(() => agent.seen.length > 0, 0);
+    await harness.until(() => agent.requests.length > 0, 0);
     assert.deepEqual(checksBefore, [1, 0]);
     assert.deepEqual(harness.calls.slice(0, 2), ["claim", "beginDispatch"]);
   });
@@ -205,7 +211,7 @@ describe("dispatch", () => {
       reason: "rate_limited",
       notice: "rate_limited",
     });
-    assert.equal(agent.seen.length, 0);
+    assert.equal(agent.requests.length, 0);
   });
 
   it("a question waits, until its deadline at most, while the card cannot be fetched", async (t) => {
@@ -249,7 +255,7 @@ describe("dispatch", () => {
       reason: "dispatch_deadline_exceeded",
       notice: "delegation_failed",
     });
-    assert.equal(agent.seen.length, 0);
+    assert.equal(agent.requests.length, 0);
   });
 
   it("a question redacted before its claim ends canceled, without a notice or a call [INT-6]", async (t) => {
@@ -264,7 +270,7 @@ describe("dispatch", () => {
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, { state: "canceled", stage: "dispatch", reason: "source_redacted" });
-    assert.equal(agent.seen.length, 0);
+    assert.equal(agent.requests.length, 0);
   });
 
   it("a sender, and the users of a server, are refused with a notice once their tokens are used up [DEL-2]", async (t) => {

@@ -65,7 +65,7 @@ describe("an edit of a question", () => {
     ]);
   });
 
-  it("that is older than one which came before it changes nothing [DEL-6] [INT-3]", async (t) => {
+  it("an edit that is older than one which came before it changes nothing [DEL-6] [INT-3]", async (t) => {
     const { events, harness, answered } = await setUp(t);
     await events(QUESTION);
     await events({ ...editEvent("e2", "where?"), origin_server_ts: T0 + 2 });
@@ -74,14 +74,14 @@ describe("an edit of a question", () => {
     assert.deepEqual(await answered(), ["where?"]);
   });
 
-  it("that comes with its question in one transaction counts [DEL-6]", async (t) => {
+  it("an edit that comes with its question in one transaction counts [DEL-6]", async (t) => {
     const { events, harness, answered } = await setUp(t);
     await events(QUESTION, editEvent("e", "which?"), editEvent("bob", "mine", { sender: "@bob:a.test" }));
     harness.worker().start();
     assert.deepEqual(await answered(), ["which?"]);
   });
 
-  it("that comes while a worker is about to hand the old text over takes the question from it [DEL-6] [DEL-9]", async (t) => {
+  it("an edit that comes while a worker is about to hand the old text over takes the question from it [DEL-6] [DEL-9]", async (t) => {
     const { events, edit, harness, answered, agent } = await setUp(t);
     await events(QUESTION);
     const { worker, pause } = harness.mortal();

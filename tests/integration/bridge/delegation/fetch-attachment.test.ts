@@ -139,7 +139,7 @@ describe("a file that came with a question", () => {
       await events(fileEvent({ ...said }));
       harness.worker().start();
       assert.deepEqual(await ended(), { ...REFUSED, reason });
-      assert.deepEqual([agent.seen.length, await limiterTokens()], [0, undefined]);
+      assert.deepEqual([agent.requests.length, await limiterTokens()], [0, undefined]);
     });
   }
 
@@ -147,13 +147,13 @@ describe("a file that came with a question", () => {
     ["too_large", "attachment_too_large"],
     ["damaged", "attachment_unreadable"],
   ] as const) {
-    it(`that is ${value} ends the question with a notice [DEL-6]`, async (t) => {
+    it(`a file that is ${value} ends the question with a notice [DEL-6]`, async (t) => {
       const { agent, harness, events, ended } = await setUp(t);
       harness.download = async () => ({ kind: "ok", value });
       await events(fileEvent());
       harness.worker().start();
       assert.deepEqual(await ended(), { ...REFUSED, reason });
-      assert.equal(agent.seen.length, 0);
+      assert.equal(agent.requests.length, 0);
     });
   }
 
@@ -184,7 +184,7 @@ describe("a file that came with a question", () => {
     });
   }
 
-  it("that is not allowed any more after the download is not sent [DEL-2]", async (t) => {
+  it("a file that is not allowed any more after the download is not sent [DEL-2]", async (t) => {
     for (const attachments of [undefined, { types: ALLOWED.types, bytes: TEXT.length - 1 }]) {
       const { agent, harness, events, ended } = await setUp(t);
       harness.download = async () => {
@@ -198,7 +198,7 @@ describe("a file that came with a question", () => {
       await events(fileEvent());
       harness.worker().start();
       assert.partialDeepStrictEqual(await ended(), REFUSED);
-      assert.equal(agent.seen.length, 0);
+      assert.equal(agent.requests.length, 0);
     }
   });
 
@@ -211,10 +211,10 @@ describe("a file that came with a question", () => {
     await events(fileEvent());
     harness.worker().start();
     assert.partialDeepStrictEqual(await ended(), { state: "denied", reason: "agent_card_untrusted" });
-    assert.equal(agent.seen.length, 0);
+    assert.equal(agent.requests.length, 0);
   });
 
-  it("that the homeserver does not deliver is tried again, until the dispatch deadline [DEL-6]", async (t) => {
+  it("a file that the homeserver does not deliver is tried again, until the dispatch deadline [DEL-6]", async (t) => {
     const { agent, harness, events, ended, stored } = await setUp(t);
     const away = {
       ...({ kind: "retry", cause: "server_error", afterMs: 1_000, errcode: undefined } as const),
@@ -240,7 +240,7 @@ describe("a file that came with a question", () => {
     assert.equal(agent.behaviour.files.length, 1);
   });
 
-  it("that does not come keeps no slot from questions, nor from files of another server's users [DEL-7]", async (t) => {
+  it("a file that does not come keeps no slot from questions, nor from files of another server's users [DEL-7]", async (t) => {
     const { harness, events, ended } = await setUp(t, { harness: { entry: { ...ALLOWED_BOTH } } });
     let hanging = 0;
     harness.download = async (_ghost, { mediaId }, _bytesMax, signal) => {
@@ -270,7 +270,7 @@ describe("a file that came with a question", () => {
     await events(fileEvent());
     harness.worker().start();
     assert.partialDeepStrictEqual(await ended(), { reason: "answered" });
-    const [first, second] = agent.seenOf("send");
+    const [first, second] = agent.requestsOf("send");
     assert.equal(first?.messageId, second?.messageId);
     assert.equal(agent.tasksOf(first?.messageId ?? ""), 1);
     assert.deepEqual(agent.bodies[0], agent.bodies[1]);
@@ -288,7 +288,7 @@ describe("a file that came with a question", () => {
     assert.deepEqual(await ended(), {
       ...{ state: "canceled", stage: "dispatch", reason: "source_redacted", notice: null },
     });
-    assert.equal(agent.seen.length, 0);
+    assert.equal(agent.requests.length, 0);
   });
 
   for (const [how, caption, prompts] of [
@@ -297,7 +297,7 @@ describe("a file that came with a question", () => {
   ] as const) {
     it(`answers a question of the agent ${how} [DEL-6]`, async (t) => {
       const { agent, harness, events, ended, fixture } = await setUp(t);
-      agent.behaviour.plan = { kind: "asks", questions: ["Which log?"] };
+      agent.behaviour.plan = { kind: "input_required", questions: ["Which log?"] };
       await events(fileEvent({ msgtype: "m.text", body: "what?" }));
       const worker = harness.worker();
       worker.start();
@@ -315,9 +315,9 @@ describe("a file that came with a question", () => {
     });
   }
 
-  it("that may not answer a question of the agent ends its task, and the asker is told [DEL-6]", async (t) => {
+  it("a file that may not answer a question of the agent ends its task, and the asker is told [DEL-6]", async (t) => {
     const { agent, harness, events, ended, fixture, stored } = await setUp(t);
-    agent.behaviour.plan = { kind: "asks", questions: ["Which log?"] };
+    agent.behaviour.plan = { kind: "input_required", questions: ["Which log?"] };
     await events(fileEvent({ msgtype: "m.text", body: "what?" }));
     const worker = harness.worker();
     worker.start();

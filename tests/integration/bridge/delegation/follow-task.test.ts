@@ -32,10 +32,10 @@ describe("following a task", () => {
         notice: "delegation_stopped",
       });
       assert.ok(harness.clock.now() - lostAt <= 6_000);
-      const seen = agent.seen.length;
+      const before = agent.requests.length;
       agent.behaviour.releaseAll();
       await harness.clock.advance(60_000);
-      assert.equal(agent.seen.length, seen);
+      assert.equal(agent.requests.length, before);
       assert.deepEqual(harness.sent, []);
     });
 
@@ -131,7 +131,7 @@ describe("following a task", () => {
     agent.fault("stream", { kind: "cut", afterEvents: 1 });
     const row = await admit();
     harness.worker().start();
-    await harness.until(() => agent.seenOf("subscribe").length === 1);
+    await harness.until(() => agent.requestsOf("subscribe").length === 1);
     agent.behaviour.releaseAll();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
@@ -145,7 +145,7 @@ describe("following a task", () => {
     agent.fault("subscribe", { kind: "skip", before: () => agent.behaviour.sendAhead("first of all") });
     const row = await admit();
     harness.worker().start();
-    await harness.until(() => agent.seenOf("subscribe").length === 1);
+    await harness.until(() => agent.requestsOf("subscribe").length === 1);
     agent.behaviour.releaseAll();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(harness.sent[0]?.content["body"], "first of all\n\nat last");
@@ -160,8 +160,8 @@ describe("following a task", () => {
     harness.worker().start();
     const startedAt = harness.clock.now();
     await harness.until(() => harness.clock.now() - startedAt > 60_000);
-    assert.ok(agent.seenOf("subscribe").length <= 3);
-    assert.ok(agent.seenOf("get").length <= 33, String(agent.seenOf("get").length));
+    assert.ok(agent.requestsOf("subscribe").length <= 3);
+    assert.ok(agent.requestsOf("get").length <= 33, String(agent.requestsOf("get").length));
     agent.behaviour.releaseAll();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
@@ -193,8 +193,8 @@ describe("following a task", () => {
     agent.fault("get", { kind: "status", status: 302, headers: { location: "/login" } }, 3);
     agent.fault("get", { kind: "reset" }, 3);
     agent.fault("get", NOT_A2A, 4);
-    const polls = agent.seenOf("get").length;
-    await harness.until(() => agent.seenOf("get").length >= polls + 39, 1_000);
+    const polls = agent.requestsOf("get").length;
+    await harness.until(() => agent.requestsOf("get").length >= polls + 39, 1_000);
     agent.behaviour.releaseAll();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
@@ -212,8 +212,8 @@ describe("following a task", () => {
       agent.fault("get", NOT_A2A);
       agent.fault("get", { kind: "status", status: 503 });
     }
-    const polls = agent.seenOf("get").length;
-    await harness.until(() => agent.seenOf("get").length >= polls + 2 * (documented - 1));
+    const polls = agent.requestsOf("get").length;
+    await harness.until(() => agent.requestsOf("get").length >= polls + 2 * (documented - 1));
     assert.equal(row.state, "following");
     agent.fault("get", NOT_A2A);
     await harness.until(() => row.outcome !== undefined);

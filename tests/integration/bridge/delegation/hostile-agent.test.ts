@@ -59,7 +59,7 @@ describe("a hostile agent", () => {
     assert.deepEqual(bodies(made, other), ["the answer of another room"]);
   };
 
-  it("that reports thousands of times a second costs a write every two seconds, and delays no other room [AGT-4] [DEL-6]", async (t) => {
+  it("an agent that reports thousands of times a second costs a write every two seconds, and delays no other room [AGT-4] [DEL-6]", async (t) => {
     const made = await setUp(t, true);
     const { agent, harness } = made;
     const reports = Array.from({ length: 5_000 }, (_, count) => status("WORKING", `step ${count}`));
@@ -68,7 +68,7 @@ describe("a hostile agent", () => {
     const row = await made.admit();
     const since = harness.clock.now();
     harness.worker().start();
-    await harness.until(() => agent.seenOf("stream").length === 1, 0);
+    await harness.until(() => agent.requestsOf("stream").length === 1, 0);
     await othersAreServed(made);
     await harness.until(() => row.outcome !== undefined);
     assert.deepEqual(row.outcome, ANSWERED);
@@ -77,13 +77,13 @@ describe("a hostile agent", () => {
     assert.ok(written >= 1 && written <= 1 + (harness.clock.now() - since) / 2_000, `${written} writes`);
   });
 
-  it("that begins a stream with what is no update, and says nothing more, is given up in its time [AGT-4] [DEL-10]", async (t) => {
+  it("an agent that begins a stream with what is no update, and says nothing more, is given up in its time [AGT-4] [DEL-10]", async (t) => {
     const made = await setUp(t, true);
     const { agent, harness } = made;
     agent.fault("stream", { kind: "stall", body: 'data: {"unknown":{}}\n\n' });
     const row = await made.admit();
     harness.worker().start();
-    await harness.until(() => agent.seenOf("stream").length === 1, 0);
+    await harness.until(() => agent.requestsOf("stream").length === 1, 0);
     const since = harness.clock.now();
     // The search for the task of that call, after which it is called again.
     await harness.until(() => row.outcome !== undefined);
@@ -116,7 +116,7 @@ describe("a hostile agent", () => {
     assert.deepEqual(bodies(made, row), ["first"]);
   });
 
-  it("that streams updates of another task has none of them shown [AGT-4] [DEL-7]", async (t) => {
+  it("an agent that streams updates of another task has none of them shown [AGT-4] [DEL-7]", async (t) => {
     const made = await setUp(t, true);
     const others = [
       artifact("of another", "task-2"),
@@ -139,7 +139,7 @@ describe("a hostile agent", () => {
     assert.deepEqual(bodies(made, row), ["its own"]);
   });
 
-  it("that answers for another task when it is polled is given up, with nothing of it in the room [AGT-4] [DEL-7]", async (t) => {
+  it("an agent that answers for another task when it is polled is given up, with nothing of it in the room [AGT-4] [DEL-7]", async (t) => {
     const made = await setUp(t, false);
     made.agent.fault("send", instead({ task: task("WORKING") }));
     made.agent.fault("get", instead({ ...task("COMPLETED", "task-2", "of another") }), FAULTS_MAX);
@@ -151,11 +151,11 @@ describe("a hostile agent", () => {
     await othersAreServed(made);
   });
 
-  it("that asks a question every second for an hour is stopped, however willingly it is answered [AGT-4] [DEL-6]", async (t) => {
+  it("an agent that asks a question every second for an hour is stopped, however willingly it is answered [AGT-4] [DEL-6]", async (t) => {
     const made = await setUp(t, false);
     const { agent, harness, fixture } = made;
     const questions = Array.from({ length: 3_600 }, (_, count) => `Question ${count}?`);
-    agent.behaviour.plan = { kind: "asks", questions };
+    agent.behaviour.plan = { kind: "input_required", questions };
     const row = await made.admit();
     const { directory, clock } = harness.deps;
     const person = conversation({ ledger: fixture.ledger, directory, clock });
@@ -174,7 +174,7 @@ describe("a hostile agent", () => {
       if (answers === 10) {
         agent.behaviour.plan = completes("the answer of another room");
         await othersAreServed(made);
-        agent.behaviour.plan = { kind: "asks", questions };
+        agent.behaviour.plan = { kind: "input_required", questions };
       }
       await harness.clock.advance(1_000);
       await person.say(`a${answers}`, "yes", { replyTo: await lastSent(fixture, "question") });
@@ -190,7 +190,7 @@ describe("a hostile agent", () => {
     assert.equal(agent.behaviour.canceled.length, 1);
   });
 
-  it("that changes its question every second while nobody answers has it posted once [AGT-4] [DEL-6]", async (t) => {
+  it("an agent that changes its question every second while nobody answers has it posted once [AGT-4] [DEL-6]", async (t) => {
     const made = await setUp(t, false);
     const { agent, harness } = made;
     agent.fault("send", instead({ task: task("INPUT_REQUIRED", OWN, "Which one?", "m-0") }));

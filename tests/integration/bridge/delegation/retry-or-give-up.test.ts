@@ -58,11 +58,11 @@ describe("retries of a dispatch", () => {
     const [first, second] = [await admit("q1", "r"), await admit("q2", "s")];
     harness.worker().start();
     await harness.until(() => first.outcome !== undefined && second.outcome !== undefined);
-    const sent = agent.seen.filter(({ operation }) => operation === "send");
+    const sent = agent.requests.filter(({ operation }) => operation === "send");
     assert.ok(sent.length >= 3);
     const stored = await fixture.rows("SELECT traceparent FROM bridge_delegations");
     assert.deepEqual(
-      new Set(agent.seen.map(({ traceparent }) => traceparent)),
+      new Set(agent.requests.map(({ traceparent }) => traceparent)),
       new Set(stored.map((row) => row["traceparent"])),
     );
     assert.equal(new Set(stored.map((row) => row["traceparent"])).size, 2);
@@ -83,7 +83,7 @@ describe("retries of a dispatch", () => {
           reason,
           notice: "delegation_failed",
         });
-        assert.equal(agent.seen.length, 1);
+        assert.equal(agent.requests.length, 1);
         assert.equal(row.hasPrompt, false);
         assert.doesNotMatch(harness.logged.join(""), /secret|prompt of/);
       });
@@ -114,8 +114,8 @@ describe("retries of a dispatch", () => {
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, "answered");
-      assert.equal(agent.seenOf("send").length, 4);
-      assert.equal(agent.seenOf("list").length, 0);
+      assert.equal(agent.requestsOf("send").length, 4);
+      assert.equal(agent.requestsOf("list").length, 0);
       assert.equal(agent.tasksOf(row.a2aMessageId), 1);
     });
 
@@ -128,7 +128,7 @@ describe("retries of a dispatch", () => {
       assert.deepEqual(row.outcome, { state: "failed", stage: "dispatch", reason, notice });
       assert.ok(harness.clock.now() <= T0 + 600_000);
       // Doubling from half a second to half a minute: ten minutes hold some thirty tries.
-      assert.ok(agent.seenOf("send").length < 45, String(agent.seenOf("send").length));
+      assert.ok(agent.requestsOf("send").length < 45, String(agent.requestsOf("send").length));
       assert.equal(agent.tasksOf(row.a2aMessageId), 0);
     });
   }
@@ -153,7 +153,7 @@ describe("retries of a dispatch", () => {
     harness.trust = good;
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
-    assert.equal(agent.seen.filter(({ operation }) => operation === "send").length, 1);
+    assert.equal(agent.requests.filter(({ operation }) => operation === "send").length, 1);
   });
 
   it("a Retry-After is honoured to the second", async (t) => {
@@ -163,7 +163,7 @@ describe("retries of a dispatch", () => {
     harness.worker().start();
     await harness.until(() => row.attempts === 1);
     const askedAt = harness.clock.now();
-    await harness.until(() => agent.seenOf("send").length === 2);
+    await harness.until(() => agent.requestsOf("send").length === 2);
     assert.ok(harness.clock.now() - askedAt >= 90_000 - 100, String(harness.clock.now() - askedAt));
   });
 
@@ -174,7 +174,7 @@ describe("retries of a dispatch", () => {
     harness.worker().start();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "rate_limited");
-    assert.equal(agent.seen.length, 1);
+    assert.equal(agent.requests.length, 1);
   });
 
   for (const [code, wait] of [
@@ -206,7 +206,7 @@ describe("retries of a dispatch", () => {
     assert.equal(row.dueAt, T0 + 100_000);
     await harness.until(() => row.outcome !== undefined, 1_000);
     assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
-    assert.equal(agent.seenOf("list").length, 1);
+    assert.equal(agent.requestsOf("list").length, 1);
   });
 
   it("a Retry-After of seven minutes is cut to five", async (t) => {
@@ -242,8 +242,8 @@ describe("retries of a dispatch", () => {
         await harness.until(() => row.outcome !== undefined);
         assert.equal(row.outcome?.reason, "answered");
         assert.equal(agent.tasksOf(row.a2aMessageId), 1);
-        assert.equal(agent.seenOf("list").length, 1);
-        assert.equal(agent.seenOf(operation).length, tasksMade === 1 ? 1 : 2);
+        assert.equal(agent.requestsOf("list").length, 1);
+        assert.equal(agent.requestsOf(operation).length, tasksMade === 1 ? 1 : 2);
       });
 
       it(`a deduping agent gets the same messageId again after ${name} (streaming ${streaming}) [DEL-7]`, async (t) => {
@@ -254,9 +254,9 @@ describe("retries of a dispatch", () => {
         await harness.until(() => row.outcome !== undefined);
         assert.equal(row.outcome?.reason, "answered");
         assert.equal(agent.tasksOf(row.a2aMessageId), 1);
-        assert.equal(agent.seenOf("list").length, 0);
+        assert.equal(agent.requestsOf("list").length, 0);
         assert.deepEqual(
-          agent.seenOf(operation).map(({ messageId }) => messageId),
+          agent.requestsOf(operation).map(({ messageId }) => messageId),
           [row.a2aMessageId, row.a2aMessageId],
         );
       });
@@ -274,7 +274,7 @@ describe("retries of a dispatch", () => {
           notice: "delegation_failed",
         });
         assert.equal(row.a2aAttempted, true);
-        assert.equal(agent.seenOf(operation).length, 1);
+        assert.equal(agent.requestsOf(operation).length, 1);
         assert.equal(agent.tasksOf(row.a2aMessageId), tasksMade);
       });
     }
@@ -319,7 +319,7 @@ describe("retries of a dispatch", () => {
     assert.equal(row.a2aUnsettled, false);
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");
-    assert.equal(agent.seenOf("list").length, 1);
+    assert.equal(agent.requestsOf("list").length, 1);
   });
 
   it("a question is given up after a few dozen tries when the agent answers 500 for ever", async (t) => {
@@ -330,7 +330,7 @@ describe("retries of a dispatch", () => {
     await harness.until(() => row.outcome !== undefined, 2_000);
     assert.equal(row.outcome?.state, "failed");
     assert.equal(row.outcome?.reason, "dispatch_deadline_exceeded");
-    assert.ok(agent.seenOf("send").length < 45);
+    assert.ok(agent.requestsOf("send").length < 45);
   });
 
   it("a delegation to a 0.3 agent, which cannot list tasks, ends outcome_unknown after an unanswered request", async (t) => {

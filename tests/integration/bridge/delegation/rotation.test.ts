@@ -23,7 +23,7 @@ describe("rotation of an agent's key", () => {
       notice: "delegation_stopped",
     });
     assert.match(EN.reasons.agent_card_untrusted, /not verified at the moment.*then ask once more/s);
-    assert.equal(agent.seen.length, 0, "nothing reached the agent");
+    assert.equal(agent.requests.length, 0, "nothing reached the agent");
 
     harness.trust = verified;
     const after = await admit("q2");

@@ -34,7 +34,7 @@ describe("replies", () => {
         assert.equal(harness.sent[0]?.content["body"], "the answer");
         assert.deepEqual(agent.behaviour.prompts, ["prompt of q1"]);
         assert.equal(agent.tasksOf(row.a2aMessageId), 1);
-        assert.deepEqual(new Set(agent.seen.map((each) => each.version)), new Set([version]));
+        assert.deepEqual(new Set(agent.requests.map((each) => each.version)), new Set([version]));
         assert.equal(await limiterTokens(), 19, "one of 20 was spent");
         assert.equal(row.agentVersion, "1.0.0");
       });
@@ -155,7 +155,7 @@ describe("replies", () => {
       harness.sent[0]?.transactionId,
       replyTransactionId(row.event, namedTarget("docs").ghost, "reply", 0),
     );
-    assert.equal(agent.seen.length, 1);
+    assert.equal(agent.requests.length, 1);
   });
 
   it("a delegation ends without a notice when its room cannot be reached", async (t) => {

@@ -103,7 +103,7 @@ describe("takeover of a dead worker's delegations", () => {
     const resume = first.pause();
     await harness.clock.advance(31_000);
     harness.worker("second").start();
-    await harness.until(() => agent.seenOf("subscribe").length === 1);
+    await harness.until(() => agent.requestsOf("subscribe").length === 1);
     agent.behaviour.releaseAll();
     await harness.until(isTerminal);
     assert.equal(harness.sent.length, 1);
@@ -136,7 +136,7 @@ describe("takeover of a dead worker's delegations", () => {
     // Nobody has taken the row over, so the write succeeds; the lease is stale all the same.
     resume();
     await harness.until(() => harness.metrics.count("deferred:agent_unavailable") === 1, 0);
-    assert.equal(agent.seen.length, 0);
+    assert.equal(agent.requests.length, 0);
     resumeOthers();
     await harness.until(isTerminal);
     assert.equal(agent.behaviour.started.length, 1);

@@ -55,7 +55,7 @@ describe("traces", () => {
     await harness.until(() => row.outcome !== undefined);
     await traces.close();
 
-    const sentToAgent = new Set(agent.seen.map(({ traceparent }) => traceparent));
+    const sentToAgent = new Set(agent.requests.map(({ traceparent }) => traceparent));
     assert.equal(sentToAgent.size, 1);
     const [, traceId, spanId] = String([...sentToAgent][0]).split("-");
     const found = spans();

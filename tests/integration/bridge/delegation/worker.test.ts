@@ -73,9 +73,9 @@ describe("delegation worker", () => {
     agent.fault("send", { kind: "hang" }, 9);
     for (let index = 0; index < 9; index++) await admit(`q${index}`, `room ${index}`);
     harness.worker().start();
-    await harness.until(() => agent.seenOf("send").length === 3);
+    await harness.until(() => agent.requestsOf("send").length === 3);
     await harness.clock.advance(5_000);
-    assert.equal(agent.seenOf("send").length, 3);
+    assert.equal(agent.requestsOf("send").length, 3);
     assert.equal(await count("lease_holder IS NOT NULL"), 3);
   });
 
@@ -85,13 +85,13 @@ describe("delegation worker", () => {
     for (let index = 0; index < 96; index++) await admit(`hang${index}`, `room ${index}`);
     const worker = harness.worker("one", { agentConcurrency: 2 });
     worker.start();
-    await harness.until(() => agent.seenOf("send").length === 2, 0);
+    await harness.until(() => agent.requestsOf("send").length === 2, 0);
     const other = { ghost: ghost("other"), agent: "other" as AgentId, room: room("another room") };
     await fixture.admit([job("other", other)]);
     worker.wake();
     // It ends without a call, because agents.yaml has no such agent; no request of the other agent's has ended meanwhile.
     await harness.until(async () => (await count("agent_id = 'other' AND terminal_at IS NOT NULL")) === 1, 0);
-    assert.equal(agent.seenOf("send").length, 2);
+    assert.equal(agent.requestsOf("send").length, 2);
     assert.equal(await count("agent_id = 'docs' AND lease_holder IS NOT NULL"), 2);
   });
 
@@ -108,7 +108,7 @@ describe("delegation worker", () => {
       });
     const claimed = await harness.during(Promise.all([ask("q1"), ask("q2"), ask("q3")]));
     assert.deepEqual(claimed.map((one) => one.claimed !== undefined).sort(), [false, true, true]);
-    await harness.until(() => agent.seenOf("send").length === 2, 0);
+    await harness.until(() => agent.requestsOf("send").length === 2, 0);
     assert.equal(worker.slots.free, 6);
     assert.equal(await count("lease_holder = 'one' AND a2a_attempted"), 2);
   });
@@ -118,9 +118,9 @@ describe("delegation worker", () => {
     agent.fault("send", { kind: "hang" }, 100);
     for (let index = 0; index < 9; index++) await admit(`q${index}`, `room ${index}`);
     harness.worker("one", { concurrency: 12, agentConcurrency: undefined }).start();
-    await harness.until(() => agent.seenOf("send").length === 3);
+    await harness.until(() => agent.requestsOf("send").length === 3);
     await harness.clock.advance(5_000);
-    assert.equal(agent.seenOf("send").length, 3);
+    assert.equal(agent.requestsOf("send").length, 3);
   });
 
   for (const streaming of [false, true]) {
@@ -174,7 +174,7 @@ describe("delegation worker", () => {
     await harness.until(async () => (await count("state = 'following'")) === 1);
     agent.fault("send", { kind: "hang" });
     await admit("called", "two");
-    await harness.until(() => agent.seenOf("send").length === 2);
+    await harness.until(() => agent.requestsOf("send").length === 2);
     let isDrained = false;
     const drained = first.drain().then(() => {
       isDrained = true;
@@ -226,7 +226,7 @@ describe("delegation worker", () => {
     await admit("q1");
     const first = harness.worker("first", { agentRequestTimeout: 60_000 });
     first.start();
-    await harness.until(() => agent.seenOf("send").length === 1, 0);
+    await harness.until(() => agent.requestsOf("send").length === 1, 0);
     let isDrained = false;
     void first.drain().then(() => {
       isDrained = true;
@@ -241,7 +241,7 @@ describe("delegation worker", () => {
     assert.equal(await count("lease_holder IS NOT NULL"), 0);
     harness.worker("second").start();
     await harness.until(async () => (await count("terminal_reason = 'answered'")) === 1);
-    assert.equal(agent.seenOf("list").length, 1);
+    assert.equal(agent.requestsOf("list").length, 1);
     assert.equal(agent.behaviour.started.length, 1);
   });
 
@@ -277,7 +277,7 @@ describe("delegation worker", () => {
     await harness.until(() => row.outcome !== undefined, 500);
     assert.equal(row.outcome?.reason, "answered");
     assert.equal(agent.tasksOf(row.a2aMessageId), 1);
-    assert.equal(agent.seenOf("send").length, 1);
+    assert.equal(agent.requestsOf("send").length, 1);
   });
 
   for (const binding of ["JSONRPC", "HTTP+JSON"] as const) {

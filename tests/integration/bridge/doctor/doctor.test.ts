@@ -81,7 +81,7 @@ describe("doctor", () => {
     );
     assert.doesNotMatch(JSON.stringify(findings), new RegExp(`${asToken}|${hsToken}`));
     assert.equal(
-      server.seen.some(({ path }) => path.includes("register")),
+      server.requests.some(({ path }) => path.includes("register")),
       false,
       "nothing is made",
     );
@@ -179,7 +179,7 @@ describe("doctor", () => {
     assert.deepEqual(await problems(), [
       { name: "bridge: database", state: "failing", found: "no", hint: "Start PostgreSQL." },
     ]);
-    assert.ok(server.seen.some(({ path }) => path.endsWith("/appservice/drawbridge/ping")));
+    assert.ok(server.requests.some(({ path }) => path.endsWith("/appservice/drawbridge/ping")));
   });
 
   async function runningFixture(t: TestContext, checks: () => readonly object[]) {
@@ -226,9 +226,9 @@ describe("doctor", () => {
 
   it("a missing registration file counts as ok only when the homeserver works with both tokens", async (t) => {
     const { server, doctor } = await runningFixture(t, () => [{ name: "database", ok: true }]);
-    const seen = await doctor();
-    assert.equal(seen.code, ExitCode.ok, seen.stdout);
-    assert.match(seen.stdout, /^ok {7}registration: the homeserver has one with these tokens; no copy at /m);
+    const ran = await doctor();
+    assert.equal(ran.code, ExitCode.ok, ran.stdout);
+    assert.match(ran.stdout, /^ok {7}registration: the homeserver has one with these tokens; no copy at /m);
     server.script = (call) =>
       call.path.endsWith("/ping") ? { status: 502, body: { errcode: "M_BAD_STATUS" } } : WELL(call);
     assert.match((await doctor()).stdout, /^\? {8}registration: no copy at /m);

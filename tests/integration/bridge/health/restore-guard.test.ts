@@ -151,18 +151,18 @@ describe("RestoreGuard", () => {
     const teller = guard();
     await teller.round();
     await teller.round();
-    const seen = await ledger.marker.read();
-    assert.deepEqual(await ledger.marker.advance({ ...seen, count: seen.count + 1 }), undefined);
-    assert.deepEqual(await ledger.marker.advance({ ...seen, database: NO_DATABASE }), undefined);
+    const marker = await ledger.marker.read();
+    assert.deepEqual(await ledger.marker.advance({ ...marker, count: marker.count + 1 }), undefined);
+    assert.deepEqual(await ledger.marker.advance({ ...marker, database: NO_DATABASE }), undefined);
     assert.deepEqual(await ledger.marker.read(), homeserver.copy);
   });
 
   it("has work wait for the homeserver, and tells that once", async (t) => {
     const { guard, homeserver, clock } = await guarded(t);
     homeserver.answers = false;
-    let told = 0;
+    let calls = 0;
     const checked = guard().check(RUNS, () => {
-      told += 1;
+      calls += 1;
     });
     const until = async (waits: number) => {
       while (clock.wakeTimes.length < waits) await new Promise((resolve) => setImmediate(resolve));
@@ -173,6 +173,6 @@ describe("RestoreGuard", () => {
     homeserver.answers = true;
     clock.advance(1_000);
     await checked;
-    assert.equal(told, 1);
+    assert.equal(calls, 1);
   });
 });

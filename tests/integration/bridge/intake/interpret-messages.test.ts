@@ -268,11 +268,11 @@ describe("which events ask a ghost", () => {
       ended.map(({ what }) => what),
       ["$replied denied", "$replied denied", "$kept queued", "$in-thread denied"],
     );
-    const told = await fixture.rows(
+    const recorded = await fixture.rows(
       "SELECT kind || ' ' || source_event_id || ' ' || reason AS what FROM bridge_notices ORDER BY what",
     );
     assert.deepEqual(
-      told.map(({ what }) => what),
+      recorded.map(({ what }) => what),
       [
         "cancel_refused $c3 nothing_to_cancel",
         "delegation_canceled $in-thread sender_canceled",

@@ -29,9 +29,9 @@ describe("memberships of ghosts", () => {
     // Whether that is so is asked first: the event may be an old one that was held up.
     assert.deepEqual(await tasks(), [{ membership: "join", task: "settle" }]);
     const later = { ...request, now: Date.now() + 2_000 };
-    const [looking] = await fixture.ledger.memberships.claim(later);
-    assert.ok(looking);
-    await fixture.ledger.memberships.recordRoomFacts(looking, { ...facts, members: [ghost("docs")] }, now);
+    const [claimed] = await fixture.ledger.memberships.claim(later);
+    assert.ok(claimed);
+    await fixture.ledger.memberships.recordRoomFacts(claimed, { ...facts, members: [ghost("docs")] }, now);
     assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
   });
 
@@ -80,7 +80,7 @@ describe("memberships of ghosts", () => {
     const facts = { encrypted: false, members: ["@alice:a.test", ghost("docs")] as never[] };
     await fixture.events("t1", member(ghost("docs"), "join"));
     await fixture.ledger.memberships.recordRoomFacts(await claim(), facts, Date.now());
-    // Held up behind what was read back: it has long come again.
+    // Held up behind what was caught up: it has long come again.
     await fixture.events("t2", member(ghost("docs"), "leave", { sender: "@alice:a.test" }));
     await fixture.events("t3", question("meanwhile"));
     assert.deepEqual(await jobs(fixture), ["$meanwhile"]);
@@ -151,14 +151,14 @@ describe("memberships of ghosts", () => {
       else await fixture.ledger.memberships.recordRoomFacts(one, facts, now);
     }
     await fixture.ledger.memberships.catchupRoomState(ghost("docs"), ["!b", "!c"] as never[], now);
-    const told = (a: string | null) => [
+    const expected = (a: string | null) => [
       { room_id: "!a", task: a },
       { room_id: "!b", task: "settle" },
       { room_id: "!c", task: null },
     ];
-    assert.deepEqual(await tasks(), told(null));
+    assert.deepEqual(await tasks(), expected(null));
     await fixture.ledger.memberships.catchupRoomState(ghost("docs"), undefined, now);
-    assert.deepEqual(await tasks(), told("settle"));
+    assert.deepEqual(await tasks(), expected("settle"));
   });
 
   it("an answer to an old invitation never overwrites later membership changes", async (t) => {

@@ -289,7 +289,7 @@ describe("encrypted events at intake", () => {
       ]);
     });
 
-    it("that comes with its question is used once too, and only its own ciphertext counts [DEL-6] [ENC-9]", async (t) => {
+    it("an encrypted edit that comes with its question is used once too, and only its own ciphertext counts [DEL-6] [ENC-9]", async (t) => {
       const fixture = await setUp(t);
       const first = edit("e1", "q", "what?");
       const events = [sealed("q"), first];

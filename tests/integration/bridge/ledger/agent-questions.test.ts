@@ -74,8 +74,8 @@ describe("questions of agents in the ledger", () => {
       asked: claimed.asked,
       until: T0 + 900_000,
     };
-    const told = { contextId: undefined, agentVersion: undefined };
-    const sends = await delegations.recordQuestion(claimed, { ...next, ...told }, T0);
+    const unknown = { contextId: undefined, agentVersion: undefined };
+    const sends = await delegations.recordQuestion(claimed, { ...next, ...unknown }, T0);
     assert.ok(sends !== "canceled");
     assert.deepEqual(
       (await delegations.pendingSends(claimed.lease, "question")).map(({ sendId }) => sendId),

@@ -121,10 +121,10 @@ describe("a commit in doubt", () => {
         assert.equal(await delegations.beginDispatch(claimed.lease, BUCKET, T0), "begun");
       claims.add({ question, slot });
     }
-    await claims.settle(T0);
+    await claims.giveBackAll(T0);
     assert.equal((await claim({ holder: "two" })).length, 0);
     isAway = false;
-    await claims.settle(T0);
+    await claims.giveBackAll(T0);
     assert.deepEqual(
       (await claim({ holder: "two" })).map((one) => [one.sourceEventId, one.lease.fence]),
       [[event("q1"), "3"]],
@@ -139,7 +139,7 @@ describe("a commit in doubt", () => {
     assert.ok(claimed);
     const claims = createClaimsInDoubt(pool);
     claims.add({ question, slot: slot(T0 + LEASE_MS) });
-    await claims.settle(T0);
+    await claims.giveBackAll(T0);
     assert.deepEqual(await claim({ holder: "two" }), []);
   });
 

@@ -268,17 +268,17 @@ describe("delegations", () => {
     await delegations.beginDispatch(first.lease, BUCKET, T0);
     await delegations.defer(first.lease, T0, { undelivered: true, reason: "agent_unavailable" });
     const second = await claimOne({ holder: "two" });
-    const seen = (one: typeof second) => [
+    const stateOf = (one: typeof second) => [
       one.resumedFrom,
       one.a2aAttempted,
       one.a2aUnsettled,
       one.retryReason,
     ];
-    assert.deepEqual(seen(second), ["queued", true, false, "agent_unavailable"]);
+    assert.deepEqual(stateOf(second), ["queued", true, false, "agent_unavailable"]);
     await delegations.beginDispatch(second.lease, BUCKET, T0);
     assert.deepEqual(await rows("SELECT tokens FROM bridge_limiter"), [{ tokens: BUCKET.burst - 1 }]);
     await delegations.defer(second.lease, T0, { undelivered: false, reason: "agent_unavailable" });
     const third = await claimOne({ holder: "three" });
-    assert.deepEqual(seen(third), ["dispatching", true, true, "agent_unavailable"]);
+    assert.deepEqual(stateOf(third), ["dispatching", true, true, "agent_unavailable"]);
   });
 });

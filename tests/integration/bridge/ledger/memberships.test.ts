@@ -69,9 +69,9 @@ describe("memberships", () => {
     await ledger.memberships.recordRoomFacts(again, { encrypted: false, members: [bob.user] }, T0);
     await admit([], { roomState: [{ ...bob, joined: false }] });
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
-    const [looking] = await ledger.memberships.claim({ ...request, now: Date.now() });
-    assert.ok(looking);
-    await ledger.memberships.recordRoomFacts(looking, { encrypted: false, members: [ghost()] }, T0);
+    const [claimed] = await ledger.memberships.claim({ ...request, now: Date.now() });
+    assert.ok(claimed);
+    await ledger.memberships.recordRoomFacts(claimed, { encrypted: false, members: [ghost()] }, T0);
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "leave" }]);
     await admit([], { roomState: [bob] });
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
@@ -79,7 +79,7 @@ describe("memberships", () => {
 
   it("keeps an invitation when an older leave arrives after it, and drops it when it was withdrawn", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
-    const told = (membership: "invite" | "leave", originServerTs: number) =>
+    const receive = (membership: "invite" | "leave", originServerTs: number) =>
       admit([], {
         roomState: [
           {
@@ -95,15 +95,15 @@ describe("memberships", () => {
         ],
       });
     const known = async () => (await rows("SELECT membership, task FROM bridge_ghost_rooms"))[0];
-    await told("invite", T0 + 2_000);
-    await told("invite", T0);
-    await told("leave", T0 + 1_000);
+    await receive("invite", T0 + 2_000);
+    await receive("invite", T0);
+    await receive("leave", T0 + 1_000);
     assert.deepEqual(await known(), { membership: "invite", task: "answer_invite" });
-    await told("leave", T0 + 3_000);
+    await receive("leave", T0 + 3_000);
     assert.deepEqual(await known(), { membership: "leave", task: null });
-    await told("invite", T0 + 1_500);
+    await receive("invite", T0 + 1_500);
     assert.deepEqual(await known(), { membership: "invite", task: "answer_invite" });
-    await told("leave", T0 + 1_500);
+    await receive("leave", T0 + 1_500);
     assert.deepEqual(await known(), { membership: "leave", task: null });
   });
 

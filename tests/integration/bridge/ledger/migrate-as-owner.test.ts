@@ -76,7 +76,7 @@ describe("a database whose tables are another role's", () => {
       isGhost: () => false,
     });
     const connection = await openProcessConnection(as(worker), () => {});
-    assert.deepEqual((await connection.look()).live, [connection.process]);
+    assert.deepEqual((await connection.observe()).live, [connection.process]);
     assert.deepEqual(await connection.take(["audit"]), ["audit"]);
     await connection.notify("delegations");
     await releaseEnded(workers, T0);

@@ -68,90 +68,90 @@ async function fixture(t: TestContext) {
     });
   /** What the homeserver was told about pictures since the last call. */
   let from = 0;
-  const told = () => {
-    const seen = homeserver.seen.slice(from);
-    from = homeserver.seen.length;
-    return seen
+  const calls = () => {
+    const requests = homeserver.requests.slice(from);
+    from = homeserver.requests.length;
+    return requests
       .filter(({ path }) => path.endsWith("/upload") || path.endsWith("/avatar_url"))
       .map(({ path, body }) =>
         path.endsWith("/upload") ? "upload" : (body as { avatar_url: string }).avatar_url,
       );
   };
   const whys = () => lines.map((line) => line["why"]).filter((why) => why !== undefined);
-  return { state, server, homeserver, icon, say, process, told, whys, clock: side.clock };
+  return { state, server, homeserver, icon, say, process, calls, whys, clock: side.clock };
 }
 
 describe("avatars of ghosts", () => {
   it("sets the icon of the verified card, uploaded once for all processes [AGT-2]", async (t) => {
-    const { process, server, homeserver, told, state } = await fixture(t);
+    const { process, server, homeserver, calls, state } = await fixture(t);
     const first = process();
     await first.round();
     await first.round();
     await process().round();
-    assert.deepEqual(told(), ["upload", "mxc://a.test/1"]);
+    assert.deepEqual(calls(), ["upload", "mxc://a.test/1"]);
     assert.equal(server.requests.length, 1);
     assert.equal(server.requests[0]?.headers.authorization, undefined, "no token is sent");
-    const set = homeserver.seen.find(({ path }) => path.endsWith("/avatar_url"));
+    const set = homeserver.requests.find(({ path }) => path.endsWith("/avatar_url"));
     assert.equal(set?.query.get("user_id"), state.target.ghost);
   });
 
   it("replaces the avatar when the card changes its icon, and uploads the same image no second time [AGT-2]", async (t) => {
-    const { process, server, icon, say, told, clock } = await fixture(t);
+    const { process, server, icon, say, calls, clock } = await fixture(t);
     const avatars = process();
     await avatars.round();
-    told();
+    calls();
     say(`${server.url}/icon.png`, { version: "2.2.0" });
     await avatars.round();
-    assert.deepEqual(told(), [], "another card with the same image");
+    assert.deepEqual(calls(), [], "another card with the same image");
     await clock.advance(HOUR);
     icon(OTHER_PNG);
     say(`${server.url}/icon.png`, { version: "2.3.0" });
     await avatars.round();
-    assert.deepEqual(told(), ["upload", "mxc://a.test/2"]);
+    assert.deepEqual(calls(), ["upload", "mxc://a.test/2"]);
     say(undefined);
     await avatars.round();
-    assert.deepEqual(told(), [""], "a card without an icon");
+    assert.deepEqual(calls(), [""], "a card without an icon");
     await process().round();
-    assert.deepEqual(told(), []);
+    assert.deepEqual(calls(), []);
   });
 
   it("uploads one image in an hour of a card that changes its icon all the time [AGT-4]", async (t) => {
-    const { process, server, icon, say, told, clock } = await fixture(t);
+    const { process, server, icon, say, calls, clock } = await fixture(t);
     for (let minute = 0; minute < 180; minute += 4) {
       icon(Buffer.concat([PNG, Buffer.from(String(minute))]));
       say(minute % 8 === 0 ? `${server.url}/icon.png` : undefined, { version: String(minute) });
       await process().round();
       await clock.advance(4 * 60_000);
     }
-    const seen = told();
-    assert.equal(seen.filter((one) => one === "upload").length, 3);
-    assert.ok(seen.length <= 9, `${seen.length} requests`);
+    const made = calls();
+    assert.equal(made.filter((one) => one === "upload").length, 3);
+    assert.ok(made.length <= 9, `${made.length} requests`);
   });
 
   it("takes an icon that stands in the card itself without a request", async (t) => {
-    const { process, server, say, told } = await fixture(t);
+    const { process, server, say, calls } = await fixture(t);
     say(`data:image/png;base64,${PNG.toString("base64")}`);
     await process().round();
-    assert.deepEqual(told(), ["upload", "mxc://a.test/1"]);
+    assert.deepEqual(calls(), ["upload", "mxc://a.test/1"]);
     assert.equal(server.requests.length, 0);
   });
 
   it("gives a ghost nothing of a card that is not verified [AGT-2]", async (t) => {
-    const { process, server, state, told } = await fixture(t);
+    const { process, server, state, calls } = await fixture(t);
     state.card = undefined;
     await process().round();
-    assert.deepEqual([told(), server.requests.length], [[], 0]);
+    assert.deepEqual([calls(), server.requests.length], [[], 0]);
   });
 
   it("requests nothing and takes away what was set when avatars are switched off", async (t) => {
-    const { process, server, told } = await fixture(t);
+    const { process, server, calls } = await fixture(t);
     await process(false).round();
-    assert.deepEqual([told(), server.requests.length], [[], 0]);
+    assert.deepEqual([calls(), server.requests.length], [[], 0]);
     await process().round();
-    told();
+    calls();
     await process(false).round();
     await process(false).round();
-    assert.deepEqual([told(), server.requests.length], [[""], 1]);
+    assert.deepEqual([calls(), server.requests.length], [[""], 1]);
   });
 
   for (const [why, iconUrl] of [
@@ -162,27 +162,27 @@ describe("avatars of ghosts", () => {
     ["a script in the card", `data:image/svg+xml;base64,${Buffer.from("<svg/>").toString("base64")}`],
   ] as const) {
     it(`requests no icon at ${why} [AGT-4]`, async (t) => {
-      const { process, server, say, told, whys } = await fixture(t);
+      const { process, server, say, calls, whys } = await fixture(t);
       say(iconUrl);
       await process().round();
-      assert.deepEqual([told(), server.requests.length, whys()], [[], 0, ["address_refused"]]);
+      assert.deepEqual([calls(), server.requests.length, whys()], [[], 0, ["address_refused"]]);
     });
   }
 
   it("requests no icon at a private address that the operator has not listed [AGT-4]", async (t) => {
-    const { process, server, say, state, told, whys } = await fixture(t);
+    const { process, server, say, state, calls, whys } = await fixture(t);
     const named = server.url.replace("127.0.0.1", "localhost");
     say(`${named}/icon.png`);
     state.target = agentTarget(key, { cardUrl: `${named}/card` });
     await process().round();
-    assert.deepEqual([told(), server.requests.length, whys()], [[], 0, ["address_not_public"]]);
+    assert.deepEqual([calls(), server.requests.length, whys()], [[], 0, ["address_not_public"]]);
     state.target = agentTarget(key, { cardUrl: `${named}/card`, allowedOrigins: [named] });
     await process().round();
-    assert.deepEqual([told().length, server.requests.length], [2, 1]);
+    assert.deepEqual([calls().length, server.requests.length], [2, 1]);
   });
 
   it("sets nothing that is no image, too large, redirected or of another type [AGT-4]", async (t) => {
-    const { process, server, icon, told, whys } = await fixture(t);
+    const { process, server, icon, calls, whys } = await fixture(t);
     const html = Buffer.from("<html><script>alert(1)</script>");
     icon(html);
     await process().round();
@@ -196,7 +196,7 @@ describe("avatars of ghosts", () => {
     await process().round();
     server.answer = (_request, response) => response.writeHead(302, { location: "/icon2.png" }).end();
     await process().round();
-    assert.deepEqual(told(), []);
+    assert.deepEqual(calls(), []);
     assert.deepEqual(whys(), [
       "not_an_image",
       "not_an_image",
@@ -208,7 +208,7 @@ describe("avatars of ghosts", () => {
   });
 
   it("tries an icon that failed again at growing intervals, not at each verification of the card", async (t) => {
-    const { process, server, say, told, clock } = await fixture(t);
+    const { process, server, say, calls, clock } = await fixture(t);
     server.answer = (_request, response) => response.writeHead(503).end();
     const avatars = process();
     const asked: number[] = [];
@@ -223,14 +223,14 @@ describe("avatars of ghosts", () => {
     server.answer = (_request, response) => response.writeHead(200, { "content-type": "image/png" }).end(PNG);
     await clock.advance(6 * HOUR);
     await avatars.round();
-    assert.deepEqual(told(), ["upload", "mxc://a.test/1"]);
+    assert.deepEqual(calls(), ["upload", "mxc://a.test/1"]);
   });
 
   it("keeps the avatar that is set when a new one cannot be fetched or stored", async (t) => {
-    const { process, server, homeserver, icon, say, told, clock } = await fixture(t);
+    const { process, server, homeserver, icon, say, calls, clock } = await fixture(t);
     const avatars = process();
     await avatars.round();
-    told();
+    calls();
     await clock.advance(HOUR);
     icon(OTHER_PNG);
     say(`${server.url}/new.png`);
@@ -238,15 +238,15 @@ describe("avatars of ghosts", () => {
     homeserver.script = (request) =>
       request.path.endsWith("/upload") ? { status: 413, body: { errcode: "M_TOO_LARGE" } } : script(request);
     await avatars.round();
-    assert.deepEqual(told(), ["upload"]);
+    assert.deepEqual(calls(), ["upload"]);
     homeserver.script = script;
     await clock.advance(60_000);
     await avatars.round();
-    assert.deepEqual(told(), ["upload", "mxc://a.test/2"]);
+    assert.deepEqual(calls(), ["upload", "mxc://a.test/2"]);
   });
 
   it("uploads an image once, however often the homeserver refuses it as an avatar [AGT-2]", async (t) => {
-    const { process, homeserver, told, clock, icon } = await fixture(t);
+    const { process, homeserver, calls, clock, icon } = await fixture(t);
     const { script } = homeserver;
     homeserver.script = (request) =>
       request.path.endsWith("/avatar_url")
@@ -254,18 +254,18 @@ describe("avatars of ghosts", () => {
         : script(request);
     const avatars = process();
     await avatars.round();
-    assert.deepEqual(told(), ["upload", "mxc://a.test/1"]);
+    assert.deepEqual(calls(), ["upload", "mxc://a.test/1"]);
     await clock.advance(60_000);
     await avatars.round();
     await process().round();
-    assert.deepEqual(told(), ["mxc://a.test/1", "mxc://a.test/1"]);
+    assert.deepEqual(calls(), ["mxc://a.test/1", "mxc://a.test/1"]);
     await clock.advance(HOUR);
     icon(OTHER_PNG);
     await process().round();
-    assert.deepEqual(told(), ["upload", "mxc://a.test/2"]);
+    assert.deepEqual(calls(), ["upload", "mxc://a.test/2"]);
     homeserver.script = script;
     await process().round();
     await process().round();
-    assert.deepEqual(told(), ["mxc://a.test/2"]);
+    assert.deepEqual(calls(), ["mxc://a.test/2"]);
   });
 });

@@ -21,7 +21,7 @@ async function fixture(t: TestContext, hadKeys: boolean, script: Script = WELL) 
   const deleted: string[] = [];
   ghosts.onDeviceDeleted = (who) => deleted.push(who);
   const puts = () =>
-    homeserver.seen.filter(({ method, path }) => method === "PUT" && path.includes("/devices/"));
+    homeserver.requests.filter(({ method, path }) => method === "PUT" && path.includes("/devices/"));
   return { homeserver, side, ghosts, deleted, puts };
 }
 
@@ -119,6 +119,6 @@ describe("ghosts' devices at the homeserver", () => {
     const { side, homeserver } = await fixture(t, false, () => ({ body: { next_batch: "s1" } }));
     const actor = { ghost: ghost(), deviceId: "DEVICE" };
     for (let read = 0; read < 3; read++) await side.homeserver.devices.toDeviceSince(actor, "s0");
-    assert.equal(new Set(homeserver.seen.map(({ query }) => query.get("filter"))).size, 3);
+    assert.equal(new Set(homeserver.requests.map(({ query }) => query.get("filter"))).size, 3);
   });
 });

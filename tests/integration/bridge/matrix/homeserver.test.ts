@@ -108,7 +108,7 @@ describe("requests to a faulty homeserver", () => {
       assert.doesNotMatch(JSON.stringify(outcome), /secret/, "nothing of the error's text is kept");
     }
     assert.equal(
-      server.seen.length,
+      server.requests.length,
       cases.length,
       "no request is repeated or redirected by the client itself",
     );
@@ -165,16 +165,16 @@ describe("requests to a faulty homeserver", () => {
     assert.match(deviceId ?? "", /^[A-Z]{10}$/);
     for (const one of asked) assert.deepEqual(one, { kind: "ok", value: { ghost: ghost(), deviceId } });
     assert.deepEqual(
-      server.seen.map(({ method, path }) => `${method} ${path}`),
+      server.requests.map(({ method, path }) => `${method} ${path}`),
       ["POST /_matrix/client/v3/register", `PUT /_matrix/client/v3/devices/${deviceId}`],
     );
-    assert.deepEqual(server.seen[0]?.body, {
+    assert.deepEqual(server.requests[0]?.body, {
       type: "m.login.application_service",
       username: "agent_docs",
       inhibit_login: true,
     });
-    assert.equal(server.seen[1]?.query.get("user_id"), ghost());
-    assert.equal(server.seen[0]?.authorization, "Bearer as-token");
+    assert.equal(server.requests[1]?.query.get("user_id"), ghost());
+    assert.equal(server.requests[0]?.authorization, "Bearer as-token");
 
     server.script = ({ path }) =>
       path.endsWith("/register") ? { status: 400, body: { errcode: "M_USER_IN_USE" } } : {};
@@ -200,7 +200,7 @@ describe("requests to a faulty homeserver", () => {
     const server = await scriptedHomeserver(t);
     const side = ghostSide(t, server.url);
     const names = () =>
-      server.seen.filter(({ path }) => path.endsWith("/displayname")).map(({ body }) => body);
+      server.requests.filter(({ path }) => path.endsWith("/displayname")).map(({ body }) => body);
     server.script = ({ path }) => (path.endsWith("/displayname") ? { status: 500 } : {});
     assert.equal((await side.ghosts.setProfile(ghost(), "Docs", "card")).kind, "retry");
     server.script = () => ({});
@@ -220,7 +220,7 @@ describe("requests to a faulty homeserver", () => {
       assert.equal(kind, "ok");
       await side.clock.advance(4 * 60_000);
     }
-    const names = server.seen.filter(({ path }) => path.endsWith("/displayname")).map(({ body }) => body);
+    const names = server.requests.filter(({ path }) => path.endsWith("/displayname")).map(({ body }) => body);
     assert.deepEqual(names, [
       { displayname: "Docs 0" },
       { displayname: "Docs 60" },

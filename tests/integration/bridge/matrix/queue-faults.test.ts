@@ -66,8 +66,8 @@ async function fixture(t: TestContext, script: Script, requestTimeoutMs = 3_000)
 
 const nobodyJoined: Script = ({ path }) => (path.endsWith("/joined_members") ? { body: { joined: {} } } : {});
 
-const calls = (seen: readonly { path: string }[], part: string) =>
-  seen.filter(({ path }) => path.includes(part)).length;
+const calls = (requests: readonly { path: string }[], part: string) =>
+  requests.filter(({ path }) => path.includes(part)).length;
 
 describe("memberships and notices with a faulty homeserver", () => {
   it("a failing join is retried with growing waits, and the invitation refused in the end", async (t) => {
@@ -77,7 +77,7 @@ describe("memberships and notices with a faulty homeserver", () => {
         : nobodyJoined(request),
     );
     const waits: number[] = [];
-    for (let round = 0; round < 40 && calls(server.seen, "/leave") === 0; round++) {
+    for (let round = 0; round < 40 && calls(server.requests, "/leave") === 0; round++) {
       await memberships.round();
       await memberships.round();
       const [row] = await rows("SELECT due_at FROM bridge_ghost_rooms");
@@ -88,7 +88,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     }
     assert.deepEqual(waits.slice(0, 4), [2_000, 4_000, 8_000, 16_000]);
     assert.equal(Math.max(...waits), 600_000);
-    assert.equal(calls(server.seen, "/join/"), 31, "one try a due time, never a hot loop");
+    assert.equal(calls(server.requests, "/join/"), 31, "one try a due time, never a hot loop");
     assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
       { membership: "leave", task: null },
     ]);
@@ -121,7 +121,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     await clock.advance(60_000);
     await notices.round();
     await notices.round();
-    const paths = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
+    const paths = server.requests.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
     assert.equal(paths.length, 2);
     assert.equal(new Set(paths).size, 1);
     assert.deepEqual(await rows("SELECT state, event_id FROM bridge_notices"), [
@@ -184,7 +184,7 @@ describe("memberships and notices with a faulty homeserver", () => {
       await memberships.round();
       await clock.advance(1_000);
     }
-    assert.equal(calls(server.seen, "/leave"), 0);
+    assert.equal(calls(server.requests, "/leave"), 0);
     assert.equal((await rows("SELECT membership FROM bridge_ghost_rooms"))[0]?.["membership"], "join");
   });
 
@@ -218,7 +218,7 @@ describe("memberships and notices with a faulty homeserver", () => {
       await clock.advance(2_000);
       await memberships.round();
       assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "join" }]);
-      assert.equal(calls(server.seen, "/leave"), 0);
+      assert.equal(calls(server.requests, "/leave"), 0);
     });
   }
 
@@ -235,7 +235,7 @@ describe("memberships and notices with a faulty homeserver", () => {
         await memberships.round();
         await clock.advance(1_000);
       }
-      assert.equal(calls(server.seen, "/join/"), joins);
+      assert.equal(calls(server.requests, "/join/"), joins);
       assert.deepEqual(await rows("SELECT membership, task FROM bridge_ghost_rooms"), [
         { membership: "leave", task: null },
       ]);
@@ -266,7 +266,7 @@ describe("memberships and notices with a faulty homeserver", () => {
       server.script = refusal;
       await restarted().round();
       assert.deepEqual(await state(), [{ membership: "join", task: "settle", due_at: inAMinute() }]);
-      assert.equal(calls(server.seen, "/leave"), 0);
+      assert.equal(calls(server.requests, "/leave"), 0);
     });
   }
 
@@ -282,9 +282,9 @@ describe("memberships and notices with a faulty homeserver", () => {
       const worker = hanging === "/send/" ? notices : memberships;
       worker.start();
       await asked.promise;
-      const requests = server.seen.length;
+      const requests = server.requests.length;
       await worker.drain();
-      assert.equal(server.seen.length, requests, "no request is begun");
+      assert.equal(server.requests.length, requests, "no request is begun");
       const table = worker === notices ? "bridge_notices" : "bridge_ghost_rooms";
       assert.deepEqual(await rows(`SELECT due_at FROM ${table}`), [{ due_at: new Date(clock.now()) }]);
     });
@@ -318,10 +318,10 @@ describe("memberships and notices with a faulty homeserver", () => {
       await memberships.round();
       await clock.advance(2_000 * 2 ** tries);
     }
-    assert.equal(calls(server.seen, "/leave"), 0);
+    assert.equal(calls(server.requests, "/leave"), 0);
     await memberships.round();
     assert.deepEqual(await rows("SELECT membership FROM bridge_ghost_rooms"), [{ membership: "leave" }]);
-    assert.deepEqual([calls(server.seen, "/leave"), calls(server.seen, "/join/")], [1, 0]);
+    assert.deepEqual([calls(server.requests, "/leave"), calls(server.requests, "/join/")], [1, 0]);
   });
 
   it("an invitation is answered by the agent that this process reads of a moment later than another", async (t) => {
@@ -329,7 +329,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     await createMembershipQueue({ ...common, agents: testDirectory({}) }).round();
     await clock.advance(2_000);
     await createMembershipQueue(common).round();
-    assert.deepEqual([calls(server.seen, "/leave"), calls(server.seen, "/join/")], [0, 1]);
+    assert.deepEqual([calls(server.requests, "/leave"), calls(server.requests, "/join/")], [0, 1]);
   });
 
   it("an invitation of a ghost whose account is refused for good ends after as many tries as a join", async (t) => {
@@ -351,7 +351,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     const { server, memberships, notices } = await fixture(t, () => ({}));
     await memberships.round(AbortSignal.abort());
     await notices.round(AbortSignal.abort());
-    assert.equal(server.seen.length, 0);
+    assert.equal(server.requests.length, 0);
   });
 
   it("the list of agents names those alone that the person who asked for it may ask [NOT-1]", async (t) => {
@@ -362,7 +362,7 @@ describe("memberships and notices with a faulty homeserver", () => {
       partner: { servers: ["b.test"], senders: ["*:b.test"] },
     });
     await createNoticeQueue({ readsEncrypted: true, ...noticeTexts, ...common, agents }).round();
-    const said = server.seen.find(({ path }) => path.includes("/send/"));
+    const said = server.requests.find(({ path }) => path.includes("/send/"));
     assert.deepEqual(new Set(JSON.stringify(said?.body).match(/@agent_\w+/g)), new Set(["@agent_docs"]));
   });
 
@@ -392,7 +392,7 @@ describe("memberships and notices with a faulty homeserver", () => {
     });
     assert.equal(await worker.round(), false);
     assert.deepEqual(sent, ["held"]);
-    assert.equal(calls(server.seen, "/send/"), 1);
+    assert.equal(calls(server.requests, "/send/"), 1);
     assert.equal(logged.length, 1);
   });
 });

@@ -31,7 +31,7 @@ async function fixture(t: TestContext, script: Script = WELL) {
       return undefined;
     },
   };
-  const requests = (part: string) => server.seen.filter(({ path }) => path.includes(part));
+  const requests = (part: string) => server.requests.filter(({ path }) => path.includes(part));
   return { server, side, attempts, outgoing, requests };
 }
 
@@ -144,7 +144,7 @@ describe("sending an event", () => {
       sourceEventId: event("question"),
     } as const;
     assert.deepEqual(await sender.send(send, AbortSignal.abort()), { kind: "retry", afterMs: 0 });
-    assert.deepEqual([server.seen.length, attempts.length], [0, 0]);
+    assert.deepEqual([server.requests.length, attempts.length], [0, 0]);
     const stop = new AbortController();
     server.script = ({ path }) => {
       if (!path.includes("/send/")) return {};

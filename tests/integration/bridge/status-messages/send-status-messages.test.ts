@@ -59,7 +59,7 @@ async function setUp(t: TestContext, refusesPins = false) {
     });
   const [queue, other] = [process(), process()];
   const bodies = () =>
-    server.seen
+    server.requests
       .filter(({ path }) => path.includes("/send/"))
       .map(({ body }) => body as Record<string, unknown>);
   const at = async (now: number, by = queue) => {
@@ -178,7 +178,7 @@ describe("status messages", () => {
       new Date(LATER),
     ]);
     await at(LATER + 1);
-    const sent = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
+    const sent = server.requests.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
     assert.equal(sent.length, 2);
     assert.equal(new Set(sent).size, 1);
   });
@@ -245,7 +245,7 @@ describe("status messages", () => {
     await delegations.finish(lease, FAILED, LATER + 3_001);
     await at(LATER + 3_002);
     assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
-    const sent = server.seen.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
+    const sent = server.requests.filter(({ path }) => path.includes("/send/")).map(({ path }) => path);
     assert.deepEqual([sent.length, new Set(sent).size], [3, 3], "each has a transaction ID of its own");
   });
 
@@ -269,9 +269,9 @@ describe("status messages", () => {
     const { admit, at, until, set, server, claimOne, delegations, rows } = await setUp(t);
     await admit([job("one")]);
     const { lease } = await claimOne();
-    const tries = () => server.seen.filter(({ path }) => path.includes("/send/")).length;
+    const tries = () => server.requests.filter(({ path }) => path.includes("/send/")).length;
     set({ isMuted: true });
-    for (let looks = 0; looks < 5; looks++) await at(LATER);
+    for (let polls = 0; polls < 5; polls++) await at(LATER);
     assert.equal(tries(), 1);
     await until(LATER + 600_000, 1_000);
     assert.ok(tries() <= 16, `${tries()} tries in ten minutes`);

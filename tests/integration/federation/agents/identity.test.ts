@@ -376,8 +376,8 @@ describe("changing an agent's identity", () => {
     const pin = async (key: Key, replaces: string, oldCard?: Buffer, partner = "lighthouse") => {
       const options = { partner, agent: WEATHER, identity: key.identity, replaces, oldCard };
       const { complete, conditions } = await pinAgent(federation, parts, options);
-      const [seen] = conditions.filter(({ condition }) => condition === "old_identity_fails");
-      return [complete, seen?.verdict, seen?.found];
+      const [old] = conditions.filter(({ condition }) => condition === "old_identity_fails");
+      return [complete, old?.verdict, old?.found];
     };
     const publish = async (key: Key) => {
       serve(await cardBy(key));
@@ -385,14 +385,18 @@ describe("changing an agent's identity", () => {
     };
     const second = await cardKey("lighthouse-card-2");
     await publish(second);
-    const unseen = [false, "unknown", `old_identity on ${WEATHER}: unknown (none no_card_of_the_old_key)`];
-    assert.deepEqual(await pin(second, "lighthouse-card-1"), unseen);
+    const unobserved = [
+      false,
+      "unknown",
+      `old_identity on ${WEATHER}: unknown (none no_card_of_the_old_key)`,
+    ];
+    assert.deepEqual(await pin(second, "lighthouse-card-1"), unobserved);
     const again = await pin(second, "lighthouse-card-1", undefined, "matrix.lighthouse.example:8448");
-    assert.deepEqual(again, unseen, "and it stays so, by whichever name the partner is called");
+    assert.deepEqual(again, unobserved, "and it stays so, by whichever name the partner is called");
     const strangers = await cardBy(await cardKey("lighthouse-card-1"));
     assert.deepEqual(
       await pin(second, "lighthouse-card-1", strangers),
-      unseen,
+      unobserved,
       "another's card proves nothing",
     );
     const shown = await pin(second, "lighthouse-card-1", await cardBy(weather));

@@ -13,7 +13,7 @@ const ban = (api: HomeserverAccess, method: "PUT" | "POST" = "PUT") =>
 async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
   const server = await scriptedHomeserver(
     t,
-    () => answers[Math.min(server.seen.length, answers.length) - 1] ?? {},
+    () => answers[Math.min(server.requests.length, answers.length) - 1] ?? {},
   );
   const clock = new ManualClock(NOW);
   const api = new HomeserverAccess(server.url, "token", clock);
@@ -38,12 +38,12 @@ describe("HomeserverAccess", () => {
     const answered = ban(api);
     assert.equal(await asleep(), 1_500);
     await clock.advance(1_499);
-    assert.equal(server.seen.length, 1);
+    assert.equal(server.requests.length, 1);
     await clock.advance(1);
     assert.equal(await asleep(), 3_000, "the header counts as the body does");
     await clock.advance(3_000);
     assert.deepEqual((await answered).body, { event_id: "$ban" });
-    assert.equal(server.seen.length, 3);
+    assert.equal(server.requests.length, 3);
   });
 
   it("a request that is limited without end returns the 429 [PLN-2]", async (t) => {
@@ -55,7 +55,7 @@ describe("HomeserverAccess", () => {
     const answered = ban(api);
     for (let waits = 0; waits < 3; waits++) await clock.advance(await asleep());
     assert.equal((await answered).status, 429);
-    assert.equal(server.seen.length, 4);
+    assert.equal(server.requests.length, 4);
   });
 
   it("a request that is limited for longer than it may be waited for returns the 429 [PLN-2]", async (t) => {
@@ -64,7 +64,7 @@ describe("HomeserverAccess", () => {
     const answered = api.call("POST", "to invite", ["invite"], { limitedMaxMs: 5_000 });
     await clock.advance(await asleep());
     assert.equal((await answered).status, 429);
-    assert.deepEqual([clock.now() - NOW, server.seen.length], [5_000, 2]);
+    assert.deepEqual([clock.now() - NOW, server.requests.length], [5_000, 2]);
   });
 
   it("a homeserver that limits for a day is not waited for that long [PLN-2]", async (t) => {
@@ -83,13 +83,13 @@ describe("HomeserverAccess", () => {
       await assert.rejects(ban(api, "POST"), {
         code: "homeserver_unavailable",
       });
-      assert.equal(server.seen.length, 1);
+      assert.equal(server.requests.length, 1);
     }
     const { server, clock, api, asleep } = await answering(t, "reset", { body: { event_id: "$ban" } });
     const answered = ban(api);
     await clock.advance(await asleep());
     assert.equal((await answered).status, 200);
-    assert.equal(server.seen.length, 2);
+    assert.equal(server.requests.length, 2);
   });
 
   it("a request with a time of its own is not repeated when it takes longer [PLN-2]", async (t) => {
@@ -97,7 +97,7 @@ describe("HomeserverAccess", () => {
     const answered = api.call("GET", "to read", ["_matrix"], { timeoutMs: 50 });
     await clock.advance(50);
     await assert.rejects(answered, { code: "homeserver_unavailable" });
-    assert.equal(server.seen.length, 1);
+    assert.equal(server.requests.length, 1);
   });
 
   it("rooms whose names are too long for one page are listed by smaller ones [PLN-2]", async (t) => {
@@ -113,14 +113,14 @@ describe("HomeserverAccess", () => {
     const api = new SynapseAdminApi(server.url, "token", new ManualClock(NOW));
     t.after(() => api.close());
     assert.deepEqual(await api.rooms(), names);
-    assert.equal(server.seen.length, 4);
+    assert.equal(server.requests.length, 4);
   });
 
   it("a token is not sent to where a redirect points [PLN-2]", async (t) => {
     const elsewhere = await scriptedHomeserver(t);
     const { api } = await answering(t, { status: 307, headers: { location: elsewhere.url } });
     assert.equal((await ban(api)).status, 307);
-    assert.equal(elsewhere.seen.length, 0);
+    assert.equal(elsewhere.requests.length, 0);
   });
 
   it("an identifier that no address can hold counts as a homeserver without an answer [PLN-2]", async (t) => {
@@ -128,6 +128,6 @@ describe("HomeserverAccess", () => {
     await assert.rejects(api.call("POST", "to purge the room", ["_synapse", "!\ud800:a.test"]), {
       code: "homeserver_unavailable",
     });
-    assert.equal(server.seen.length, 0);
+    assert.equal(server.requests.length, 0);
   });
 });

@@ -172,9 +172,9 @@ describe("exchange of statements", () => {
     const { repository } = a.federation;
     const file = "registry/partners/b.yaml";
     const entry = (await repository.read(await repository.requireHead(), [file])).get(file) ?? "";
-    const asks = (from: string, to: string) =>
+    const requestsGate = (from: string, to: string) =>
       commitRegistry(repository, new Map([[file, entry.replace(from, to)]]));
-    await asks("clientId: a-bridge", "clientId: a-other");
+    await requestsGate("clientId: a-bridge", "clientId: a-other");
     await assert.rejects(importStatements(a.context, readFileSync(text)), {
       code: "offboarding_blocked",
       message: /own_client \[import\]: b\.test covers the client a-bridge; .* asks there as "a-other"/,
@@ -182,7 +182,7 @@ describe("exchange of statements", () => {
     });
     assert.deepEqual(viewAt(a).statements.envelopes, []);
     // A third organisation gives out these tokens: that client is not b.test's to close.
-    await asks(
+    await requestsGate(
       "https://b.test/token\n        clientId: a-bridge",
       "https://c.test/token\n        clientId: a-other",
     );

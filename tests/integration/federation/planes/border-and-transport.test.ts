@@ -11,7 +11,7 @@ import { borderRuntime } from "../../../../src/federation/planes/border/runtime.
 import { TRANSPORT_INCLUDE, transportRender } from "../../../../src/federation/planes/transport/render.ts";
 import { transportRuntime } from "../../../../src/federation/planes/transport/runtime.ts";
 import { type PolicyFile, policyDigest } from "../../../../src/rendered-files/border-policy.ts";
-import { type SeenRequest, scriptedHomeserver } from "../../../support/http-server.ts";
+import { type ReceivedRequest, scriptedHomeserver } from "../../../support/http-server.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 import {
   type DesiredPartner,
@@ -56,7 +56,7 @@ async function homeserver(t: TestContext, options: { readonly maxPerHour?: numbe
     includeFile,
     isDown: false,
     isStuck: false,
-    seen: server.seen,
+    requests: server.requests,
     restarts,
   };
 
@@ -65,7 +65,7 @@ async function homeserver(t: TestContext, options: { readonly maxPerHour?: numbe
     return readOrUndefined(started);
   }
 
-  function answer({ path, authorization, query }: SeenRequest) {
+  function answer({ path, authorization, query }: ReceivedRequest) {
     if (made.isDown) return "reset" as const;
     if (path.endsWith("/federation_whitelist")) {
       assert.equal(authorization, "Bearer operator");
@@ -165,7 +165,7 @@ describe("border and transport planes", () => {
       assert.equal(readOrUndefined(server.policyFile), undefined);
       assert.equal(readOrUndefined(server.includeFile), undefined);
       assert.equal(server.restarts(), undefined);
-      assert.deepEqual(server.seen, []);
+      assert.deepEqual(server.requests, []);
     });
   }
 

@@ -90,10 +90,10 @@ describe("judge and its report", () => {
       ...{ plane: "card", probe: "card_fetch", verdict: "closed" },
       ...{ layer: "gateway", reason: "card_withdrawn" },
     });
-    const told = (...parts: ("bridge" | "gateway")[]) =>
+    const summary = (...parts: ("bridge" | "gateway")[]) =>
       probeSummary(judge([withdrawn], desired, entry, ["card"], ["homeserver", ...parts]), entry);
-    assert.match(told("gateway"), /as far as it is managed here: the bridge is not, and nothing is known/);
-    assert.doesNotMatch(told("bridge", "gateway"), /managed here/);
+    assert.match(summary("gateway"), /as far as it is managed here: the bridge is not, and nothing is known/);
+    assert.doesNotMatch(summary("bridge", "gateway"), /managed here/);
   });
 
   it("judge accepts a room without members when the plane is open, and no refusal [OFF-4]", () => {
@@ -108,9 +108,12 @@ describe("judge and its report", () => {
       probeRows(found).map(([mark]) => mark),
       ["-", "-"],
     );
-    const told = probeSummary(found, entry);
-    assert.match(told, /is as the registry says: 0 probes agree/);
-    assert.match(told, /nobody of pilot-station, or nobody here, is in !room\. An open plane lets people in/);
+    const summary = probeSummary(found, entry);
+    assert.match(summary, /is as the registry says: 0 probes agree/);
+    assert.match(
+      summary,
+      /nobody of pilot-station, or nobody here, is in !room\. An open plane lets people in/,
+    );
 
     const refused = judge([...NOBODY, REFUSED], desired, entry, ["rooms"]);
     assert.equal(refused.holds, false);
@@ -131,9 +134,9 @@ describe("judge and its report", () => {
       untried("backfill_at_witness", "!other"),
       untried("known_room", null),
     ];
-    const told = probeSummary(judge(items, desired, entry, ["rooms"]), entry).split("\n");
+    const summary = probeSummary(judge(items, desired, entry, ["rooms"]), entry).split("\n");
     assert.deepEqual(
-      told.filter((line) => line.startsWith("Not tried")),
+      summary.filter((line) => line.startsWith("Not tried")),
       [
         "Not tried (probe.yaml gives no witness): message_to_witness in all 2 rooms, backfill_at_witness on !other, known_room.",
         "Not tried (probe.yaml gives no rooms): remote_join on !other.",

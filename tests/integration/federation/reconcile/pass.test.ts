@@ -221,8 +221,8 @@ describe("reconcile pass", () => {
     const reachedAfter = async (digest: string) => {
       writePlane(federation.state, { ...record, applying: { revision, digest, at } });
       const step = { plane: "gateway", partner: "matrix.lighthouse.example:8448", how: "observe" } as const;
-      const seen = { observe: async () => ({ items: [] }), evaluate: () => [] };
-      return (await runStep(federation, { ...step, ...seen })).applied;
+      const nothing = { observe: async () => ({ items: [] }), evaluate: () => [] };
+      return (await runStep(federation, { ...step, ...nothing })).applied;
     };
     assert.deepEqual(await reachedAfter(applied.digest), applied, "the same state is made again");
     assert.equal(await reachedAfter(`sha256:${"0".repeat(64)}`), null);
@@ -250,7 +250,7 @@ describe("reconcile pass", () => {
     await pass({ checkDrift: true });
     assert.deepEqual(checked(), { succeededAt, differences: null });
     const gateway = (await federationStatus(federation)).planes.find(({ plane }) => plane === "gateway");
-    assert.deepEqual([gateway?.lookedAt, gateway?.drift], [succeededAt, null]);
+    assert.deepEqual([gateway?.checkedAt, gateway?.drift], [succeededAt, null]);
     assert.deepEqual(parts.applied, []);
     await pass({ force: true });
     assert.deepEqual(parts.applied, ["gateway"]);

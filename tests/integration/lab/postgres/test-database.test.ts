@@ -20,8 +20,8 @@ describe("a test database", () => {
   it("two test databases are migrated and do not see each other's tables", async (t) => {
     const [one, other] = await Promise.all([testDatabase(t), testDatabase(t)]);
     await one.pool.query("CREATE TABLE only_here (id int)");
-    const seen = await other.pool.query("SELECT to_regclass('only_here') AS found");
-    assert.equal(seen.rows[0].found, null);
+    const read = await other.pool.query("SELECT to_regclass('only_here') AS found");
+    assert.equal(read.rows[0].found, null);
     const tables = await other.pool.query(
       "SELECT count(*)::int AS tables FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'information_schema')",
     );

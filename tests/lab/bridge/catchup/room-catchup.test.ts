@@ -1,4 +1,4 @@
-// What a ghost reads back of its rooms from a real homeserver, and how it notices that one's stop.
+// What a ghost catches up of its rooms from a real homeserver, and how it notices that one's stop.
 import assert from "node:assert/strict";
 import { after, describe, it, type TestContext } from "node:test";
 import { isDeepStrictEqual } from "node:util";
@@ -117,7 +117,7 @@ describe("the catchup of rooms on a real homeserver", () => {
     ]);
   });
 
-  /** Reads back as the bridge does, into a list. */
+  /** Catches up as the bridge does, into a list. */
   function catchup(using: SyncApi = api, bounds?: FoundBounds) {
     const positions = new Map<GhostMxid, string>();
     const taken: MissedTransaction[] = [];

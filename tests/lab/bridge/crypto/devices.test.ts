@@ -213,8 +213,8 @@ describe("ghosts' devices on a real homeserver", () => {
       second.operations.filter((one) => one === "put_device"),
       [],
     );
-    const seen: PublishedDevice | undefined = await published(second, ghost, device);
-    assert.equal(seen, undefined);
+    const kept: PublishedDevice | undefined = await published(second, ghost, device);
+    assert.equal(kept, undefined);
   });
 
   it("a running bridge detects a stopped device's reset by itself, and takes up the new device [ENC-2]", async (t) => {
@@ -225,10 +225,10 @@ describe("ghosts' devices on a real homeserver", () => {
     await side.homeserver.devices.deleteDevice(ghost, device);
     await side.ghosts.acting(ghost, (actor) => side.homeserver.whoami(actor));
     await eventually("the stop", async () => (side.stops.length > 0 ? true : undefined));
-    const tell = () => side.homeserver.devices.setDeviceRecord(ghost, { deviceId: "NEWDEVICE", epoch: 0n });
-    await tell();
+    const rename = () => side.homeserver.devices.setDeviceRecord(ghost, { deviceId: "NEWDEVICE", epoch: 0n });
+    await rename();
     assert.equal(await side.ledger.ghosts.resetDevice(ghost, device, "NEWDEVICE"), true);
-    await tell();
+    await rename();
     assert.equal(await side.ledger.ghosts.resetDevice(ghost, device, "ANOTHER"), false);
     await eventually("the new device", async () => {
       const status = statusOf(side, ghost);

@@ -75,8 +75,8 @@ describe("a bridge in encrypted rooms", () => {
     assert.equal(reply.sender, GHOST);
     assert.equal(behaviour.prompts.at(-1), "when does the ferry leave?");
     assert.equal(await outcome("at_once"), before + 1);
-    const seen = await alice.user.messages(room);
-    assert.deepEqual(seen, [], "nothing in the room is in plain text");
+    const plain = await alice.user.messages(room);
+    assert.deepEqual(plain, [], "nothing in the room is in plain text");
     assert.deepEqual(await envelopes(room), []);
   });
 
@@ -129,7 +129,7 @@ describe("a bridge in encrypted rooms", () => {
     assert.equal(lost, 1, "the transaction with the key was refused");
     const [envelope] = await envelopes(room);
     if (envelope !== undefined)
-      t.diagnostic(`recovered ${Math.round(envelope.waited * 1_000)} ms after it came in`);
+      t.diagnostic(`opened ${Math.round(envelope.waited * 1_000)} ms after it came in`);
   });
 
   it("a key that comes late is used in room order, and later messages are held back until then [ENC-10]", async (t) => {

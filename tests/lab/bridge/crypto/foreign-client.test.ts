@@ -51,15 +51,15 @@ describe("a client of another implementation", () => {
     const program = join(ROOT, "tests", "support", "python", "foreign_client.py");
     const child = spawn(python, [program], { stdio: ["pipe", "pipe", "pipe"] });
     child.stdin.end(input);
-    const told = { stdout: "", stderr: "" };
+    const output = { stdout: "", stderr: "" };
     for (const name of ["stdout", "stderr"] as const) {
       child[name].on("data", (chunk: Buffer) => {
-        told[name] += chunk.toString("utf8");
+        output[name] += chunk.toString("utf8");
       });
     }
     const code = await new Promise((resolve) => child.once("close", resolve));
-    assert.equal(code, 0, told.stderr);
-    return told.stdout
+    assert.equal(code, 0, output.stderr);
+    return output.stdout
       .trim()
       .split("\n")
       .map((line) => JSON.parse(line) as Answered);

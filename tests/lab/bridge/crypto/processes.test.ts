@@ -48,7 +48,7 @@ describe("two bridge processes on one database", () => {
       const sql = "SELECT fence, last_value AS processes FROM bridge_crypto_stores, bridge_process";
       return (await bridge.rows<{ fence: string; processes: string }>(sql))[0];
     };
-    let seen = await machineAndProcesses();
+    let last = await machineAndProcesses();
     await ask("the other is reached");
     const bob = await EncryptingClient.start(await synapse.user("bob"));
     t.after(() => bob.close());
@@ -57,8 +57,8 @@ describe("two bridge processes on one database", () => {
     await bob.reply(another, await bob.send(another, questionTo("with a key that came to the other")));
     const fences = await eventually("no process hung for a second", async () => {
       await systemClock.sleep(QUIET_MS);
-      const [before, now] = [seen, await machineAndProcesses()];
-      seen = now;
+      const [before, now] = [last, await machineAndProcesses()];
+      last = now;
       return before?.processes === now?.processes ? [before?.fence, now?.fence] : undefined;
     });
     assert.equal(fences[1], fences[0], "neither takes the machine from the other");

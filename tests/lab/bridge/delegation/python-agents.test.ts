@@ -22,7 +22,7 @@ const SPOKEN: Readonly<Record<PythonSdk, readonly Spoken[]>> = {
   ],
 };
 /** Between two looks; the agent works in real time. */
-const LOOK_MS = 10;
+const POLL_MS = 10;
 
 for (const sdk of ["0.3", "1.0"] as const) {
   describe(`an agent on the Python SDK of A2A ${sdk}`, () => {
@@ -57,7 +57,7 @@ for (const sdk of ["0.3", "1.0"] as const) {
           holds: () => boolean | Promise<boolean>,
         ) =>
           harness.until(async () => {
-            await realPause(LOOK_MS);
+            await realPause(POLL_MS);
             return await holds();
           });
 

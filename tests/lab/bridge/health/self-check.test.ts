@@ -46,48 +46,54 @@ describe("self-check against Synapse", () => {
   });
 
   it("each fault is found, with its hint", async (t) => {
-    await t.test("no bridge listens", async (t) => {
+    await t.test("a bridge that does not listen fails bridge_reachable, with its address", async (t) => {
       const [failure, ...more] = await failures(deps(t));
       assert.deepEqual(more, []);
       assert.equal(failure?.name, "bridge_reachable");
       assert.match(failure?.hint ?? "", /cannot reach the bridge at http:\/\/127\.0\.0\.1:\d+/);
     });
-    await t.test("another hs_token", async (t) => {
+    await t.test("another hs_token is named by the hint", async (t) => {
       await listen(t, "another");
       assert.match((await failures(deps(t)))[0]?.hint ?? "", /another hs_token/);
     });
-    await t.test("another as_token", async (t) => {
+    await t.test("another as_token fails token_accepted", async (t) => {
       const [failure] = await failures(deps(t, {}, "another"));
       assert.equal(failure?.name, "token_accepted");
       assert.match(failure?.hint ?? "", /does not accept the as_token \(M_UNKNOWN_TOKEN\)/);
     });
-    await t.test("another server name", async (t) => {
-      const { appservice, homeserver } = synapse.config;
-      const config = { appservice: { ...appservice, senderLocalpart: "other" }, homeserver };
-      assert.match(
-        (await failures(deps(t, { config })))[0]?.hint ?? "",
-        /takes the bridge for @drawbridge:a.test/,
-      );
-    });
-    await t.test("another registration ID", async (t) => {
+    await t.test(
+      "another server name is told by the user that the homeserver takes the bridge for",
+      async (t) => {
+        const { appservice, homeserver } = synapse.config;
+        const config = { appservice: { ...appservice, senderLocalpart: "other" }, homeserver };
+        assert.match(
+          (await failures(deps(t, { config })))[0]?.hint ?? "",
+          /takes the bridge for @drawbridge:a.test/,
+        );
+      },
+    );
+    await t.test("another registration ID is named by the hint", async (t) => {
       const { appservice, homeserver } = synapse.config;
       const config = { appservice: { ...appservice, id: "other" }, homeserver };
       assert.match((await failures(deps(t, { config })))[0]?.hint ?? "", /registration with another ID/);
     });
-    await t.test("ghosts outside the registration's namespace", async (t) => {
+    await t.test("a ghost outside the registration's namespace fails ghost_registers", async (t) => {
       const outside = ghost().replace("agent_", "elsewhere_") as ReturnType<typeof ghost>;
       const [failure] = await failures(deps(t, { ghost: outside, listening: false }));
       assert.equal(failure?.name, "ghost_registers");
       assert.match(failure?.hint ?? "", /check appservice.ghostPrefix/);
     });
-    await t.test("no homeserver", async (t) => {
-      await synapse.stop();
-      const checks = await selfCheck(deps(t));
-      assert.deepEqual(
-        checks.map(({ name, ok }) => [name, ok]),
-        [["homeserver_reachable", false]],
-      );
-      assert.match(checks[0]?.hint ?? "", /No Matrix homeserver answers at .*\(network\)/);
-    });
+    await t.test(
+      "a homeserver that is down fails homeserver_reachable, and nothing else is checked",
+      async (t) => {
+        await synapse.stop();
+        const checks = await selfCheck(deps(t));
+        assert.deepEqual(
+          checks.map(({ name, ok }) => [name, ok]),
+          [["homeserver_reachable", false]],
+        );
+        assert.match(checks[0]?.hint ?? "", /No Matrix homeserver answers at .*\(network\)/);
+      },
+    );
   });
 });

@@ -169,11 +169,11 @@ describe("ghosts' rooms", () => {
       await alice.createRoom({ invite: [ghost()] }),
       await mallory.createRoom({ invite: [ghost()] }),
     ];
-    const told = (room: RoomId, by: TestUser) => ({ ...invited(room, ghost(), by), hasAgent: false });
-    await roomState(told(kept, alice), told(withdrawn, alice), told(foreign, mallory));
+    const reported = (room: RoomId, by: TestUser) => ({ ...invited(room, ghost(), by), hasAgent: false });
+    await roomState(reported(kept, alice), reported(withdrawn, alice), reported(foreign, mallory));
     await memberships.round();
     await alice.call("POST", `/rooms/${encodeURIComponent(withdrawn)}/kick`, { user_id: ghost() });
-    await roomState({ ...told(withdrawn, alice), membership: "leave", inviter: undefined });
+    await roomState({ ...reported(withdrawn, alice), membership: "leave", inviter: undefined });
     await memberships.round();
     assert.equal(await membershipOf(alice, kept, ghost()), "invite");
     entries["docs"] = docs;
@@ -184,7 +184,7 @@ describe("ghosts' rooms", () => {
     assert.equal(await membershipOf(mallory, foreign, ghost()), "leave", "it is refused by policy");
     delete entries["docs"];
     const late = await alice.createRoom({ invite: [ghost()] });
-    await roomState(told(late, alice));
+    await roomState(reported(late, alice));
     for (let second = 0; second <= 40; second++) {
       await memberships.round();
       await clock.advance(1_000);

@@ -30,10 +30,10 @@ agents:
     allowedSenders: ["@alice:a.test"]
 `;
 
-async function until<T>(what: string, look: () => Promise<T | undefined>): Promise<T> {
+async function until<T>(what: string, poll: () => Promise<T | undefined>): Promise<T> {
   const deadline = systemClock.now() + PATIENCE_MS;
   while (systemClock.now() < deadline) {
-    const found = await look().catch(() => undefined);
+    const found = await poll().catch(() => undefined);
     if (found !== undefined) return found;
     await systemClock.sleep(50);
   }

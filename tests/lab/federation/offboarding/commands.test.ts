@@ -47,8 +47,8 @@ describe("offboarding commands", () => {
     const transcript: string[] = [];
     const at = async (own: string, ...words: readonly string[]) => {
       const folder = join(directory, own);
-      const looks = ["run", "next", "sign", "complete"].includes(words[0] ?? "");
-      const more = looks ? ["--probe-config", join(folder, "probe.yaml")] : [];
+      const probes = ["run", "next", "sign", "complete"].includes(words[0] ?? "");
+      const more = probes ? ["--probe-config", join(folder, "probe.yaml")] : [];
       const group = words[0] === "reconcile" ? [] : ["offboarding"];
       const all = [...group, ...words, "--config", join(folder, "federation.yaml"), ...more];
       const ended = await run(process.execPath, [

@@ -231,7 +231,7 @@ describe("kept rooms", () => {
         const found = reopened.find((one) => one.room === room(host)) ?? assert.fail(host);
         assert.equal(found.cameIn, 0, "its people were banned before, and could say nothing");
         assert.ok(
-          found.isWhole && found.readBack >= 3 && found.readBack + found.emptied <= found.saidByOurs,
+          found.isWhole && found.readable >= 3 && found.readable + found.emptied <= found.saidByOurs,
           JSON.stringify(reopened),
         );
         for (const { event } of said.filter((one) => one.in === room(host))) {
@@ -252,7 +252,7 @@ describe("kept rooms", () => {
       const absence = await absenceIn(room("org-a"), ours, theirs);
       assert.ok(typeof absence === "object", "it was never banned");
       const counted = await countMessages(unclosable, ours, theirs, absence);
-      assert.ok(counted.cameIn >= 2 && counted.readBack >= 1, JSON.stringify(counted));
+      assert.ok(counted.cameIn >= 2 && counted.readable >= 1, JSON.stringify(counted));
     });
 
     it("a re-admission names and replaces rooms whose memberships cannot be repaired after planes were closed in the wrong order [RDM-1]", async () => {

@@ -203,8 +203,8 @@ describe("rotation of an agent's key", () => {
     await decidedAnew("agent_card_untrusted");
     await rotated.more(4);
     const jwk = handOver();
-    const unseen = await ends(5, A, ...pin(jwk, "--replaces", "org-b-card-1"));
-    assert.deepEqual(open(unseen), {
+    const unobserved = await ends(5, A, ...pin(jwk, "--replaces", "org-b-card-1"));
+    assert.deepEqual(open(unobserved), {
       old_identity_fails: `unknown old_identity on ${REMOTE}: unknown (none no_card_of_the_old_key)`,
     });
     const pinned = await ends(0, A, ...pin(jwk, "--replaces", "org-b-card-1", "--old-card", oldCard));

@@ -29,9 +29,9 @@ describe("removal and re-admission in the lab", () => {
     });
 
     async function remove(...args: string[]): Promise<Offboarded> {
-      const seen = JSON.parse(await fed.good("fed:offboard", "--json", ...args)) as Offboarded;
-      removals.push(seen);
-      return seen;
+      const removal = JSON.parse(await fed.good("fed:offboard", "--json", ...args)) as Offboarded;
+      removals.push(removal);
+      return removal;
     }
 
     it("a removal closes every plane on both sides in order, and nobody else loses a message [OFF-2]", async () => {

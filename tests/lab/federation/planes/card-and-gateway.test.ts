@@ -147,16 +147,16 @@ describe("card and gateway planes on a real Envoy", () => {
   it("an agent that the bridge never checked, and never will, is closed, and is unknown before that [PLN-4]", async (t) => {
     const deployment = await opened(t);
     deployment.audit("another-agent", "accepted");
-    const look = async (ofB: Parameters<GatewayDeployment["apply"]>[1]) => {
+    const observe = async (ofB: Parameters<GatewayDeployment["apply"]>[1]) => {
       const desired = deployment.desired("card", ofB);
       const items = await deployment.planes.card.probe(desired, deployment.partner(desired, "org-b"));
       return items
         .filter(({ probe }) => probe === "card_trust")
         .map(({ verdict, reason }) => [verdict, reason]);
     };
-    assert.deepEqual(await look({}), [["unknown", "never_decided"]]);
+    assert.deepEqual(await observe({}), [["unknown", "never_decided"]]);
     await deployment.apply("card", CARD_CLOSED);
-    assert.deepEqual(await look(CARD_CLOSED), [["closed", "not_in_agents_file"]]);
+    assert.deepEqual(await observe(CARD_CLOSED), [["closed", "not_in_agents_file"]]);
   });
 
   for (const [plane, file] of [

@@ -109,7 +109,7 @@ export class OnePlane {
   async finds(onlooker: Onlooker, wanted: Found): Promise<void> {
     const deadline = systemClock.now() + AS_WANTED_MS;
     for (;;) {
-      const found = await this.#look(onlooker);
+      const found = await this.#observe(onlooker);
       try {
         assert.deepEqual(found, wanted);
         return;
@@ -119,22 +119,22 @@ export class OnePlane {
     }
   }
 
-  async #look({ probes, azp }: Onlooker): Promise<Found> {
+  async #observe({ probes, azp }: Onlooker): Promise<Found> {
     const partner = { serverName: probes.as.serverName, azp };
     const items = await probeFromOutside(probes, SOURCES, {
       violationOf: (eventId) => violationOf(this.#paths.violationsFile, partner, eventId),
     });
-    const told = items
+    const reported = items
       .filter((item) => !wasNotTried(item))
       .map(({ probe, verdict, layer, reason }) => [
         probe,
         verdict === "open" ? "open" : `${verdict}: ${layer} ${reason}`,
       ]);
-    return Object.fromEntries(told);
+    return Object.fromEntries(reported);
   }
 
   /** What became of a question of the onlooker's person to org A's own ghost. */
-  async asks({ organisation, room }: Onlooker): Promise<string> {
+  async ask({ organisation, room }: Onlooker): Promise<string> {
     const asker = this.#personOf(organisation);
     const asked = await this.#questions.ask([room], "org-a", { publisher: "org-a", asker });
     const [row] = await this.#questions.ended(asked);
@@ -251,11 +251,11 @@ describe("each plane alone", () => {
   async function closesAlone(who: Onlooker, plane: PlaneName): Promise<void> {
     await planes.close(who.organisation, plane);
     await planes.finds(who, { ...OPEN, ...REFUSED[plane] });
-    if (plane === "card") assert.equal(await planes.asks(who), "denied: policy sender_policy_rejected");
+    if (plane === "card") assert.equal(await planes.ask(who), "denied: policy sender_policy_rejected");
     await planes.close(who.organisation);
     if (plane === "rooms") await planes.enter(who);
     await planes.finds(who, OPEN);
-    if (plane === "card") assert.equal(await planes.asks(who), ANSWERED);
+    if (plane === "card") assert.equal(await planes.ask(who), ANSWERED);
   }
 
   it("with every other plane open, plane 5 alone refuses a partner tokens and its held token [PLN-5]", () =>
@@ -286,7 +286,7 @@ describe("each plane alone", () => {
     });
     outsider = await planes.onlooker("org-c", clientIds.applicant);
     await planes.finds(outsider, OPEN);
-    assert.equal(await planes.asks(outsider), ANSWERED);
+    assert.equal(await planes.ask(outsider), ANSWERED);
   });
   it("org C is refused by plane 5 where that plane alone can refuse it [NEG-1]", () =>
     closesAlone(outsider, "gateway"));

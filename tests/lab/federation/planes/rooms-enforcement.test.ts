@@ -100,8 +100,8 @@ describe("enforcement of the rooms plane on real homeservers", () => {
     const rooms: RoomId[] = await Promise.all([1, 2].map(() => sharedRoom(alice, [bob])));
     for (let n = rooms.length; n < 50; n++) rooms.push(await alice.createRoom({ room_version: "12" }));
     const staleNow = async () => {
-      const seen = await Promise.all(rooms.map((room) => plane.enforcement(room, b.name)));
-      return seen.filter(({ enforces_state }) => !enforces_state).length;
+      const reported = await Promise.all(rooms.map((room) => plane.enforcement(room, b.name)));
+      return reported.filter(({ enforces_state }) => !enforces_state).length;
     };
     const underTraffic = async (work: () => Promise<void>) => {
       let isOn = true;

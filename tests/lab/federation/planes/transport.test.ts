@@ -41,13 +41,13 @@ describe("the transport plane on a real homeserver", () => {
     });
     await new Promise<void>((resolve) => restarter.listen(0, "127.0.0.1", resolve));
     t.after(() => restarter.close());
-    const tell = `http://127.0.0.1:${(restarter.address() as AddressInfo).port}`;
+    const url = `http://127.0.0.1:${(restarter.address() as AddressInfo).port}`;
 
     const directory = temporaryFolder(t);
     const base = deployment(directory, a.url, {
       transport: {
         includeFile: a.includeFile,
-        restart: { command: [process.execPath, "-e", "await fetch(process.argv[1])", tell] },
+        restart: { command: [process.execPath, "-e", "await fetch(process.argv[1])", url] },
       },
       border: { statusToken: { file: a.border.statusTokenFile } },
     });
@@ -61,8 +61,8 @@ describe("the transport plane on a real homeserver", () => {
     assert.deepEqual(await plane.apply(desired(open), quiet), { state: "in_force", changed: true });
     assert.equal((await send(b, a)).status, 200);
     assert.equal((await plane.probe(desired(open), partnerEntry(open)))[0]?.verdict, "open");
-    const untold = await knock(b, a, directory);
-    assert.deepEqual([untold?.verdict, untold?.reason], ["unknown", "not_configured:signing_key"]);
+    const withoutKey = await knock(b, a, directory);
+    assert.deepEqual([withoutKey?.verdict, withoutKey?.reason], ["unknown", "not_configured:signing_key"]);
 
     assert.deepEqual(await plane.apply(desired(closed), quiet), { state: "in_force", changed: true });
     const refused = await send(b, a);

@@ -72,16 +72,16 @@ function starter(directory: string, detached: boolean) {
 
 describe("the embedded PostgreSQL", () => {
   it("in a folder of mode 0700 with a space in its path the server starts, as nobody when we are root", async (t) => {
-    const told: string[] = [];
+    const logged: string[] = [];
     const directory = join(temporaryFolder(t), "post gres");
-    const server = await startIn(t, directory, { log: (message) => told.push(message) });
+    const server = await startIn(t, directory, { log: (message) => logged.push(message) });
     const row = await query(server.url, "SELECT current_setting('server_encoding') AS encoding, 1 AS one");
     assert.deepEqual(row, { encoding: "UTF8", one: 1 });
     assert.equal(server.dataDirectory.startsWith(directory), !IS_ROOT);
     assert.equal(
-      told.some((message) => message.includes(directory)),
+      logged.some((message) => message.includes(directory)),
       IS_ROOT,
-      told.join("\n"),
+      logged.join("\n"),
     );
     const owner = statSync(`/proc/${server.pid}`).uid;
     assert.notEqual(owner, 0);

@@ -27,18 +27,18 @@ function temporaryFile(t: TestContext, text = ONE): string {
 }
 
 function open(file: string) {
-  const told = recordedLog();
+  const recorded = recordedLog();
   let rejected = 0;
   const directory = watchAgentsFile({
     file,
     serverName: "a.test" as ServerName,
     ghostPrefix: "agent_",
-    log: told.log,
+    log: recorded.log,
     onRejected: () => {
       rejected += 1;
     },
   });
-  return { directory, told, rejected: () => rejected };
+  return { directory, recorded, rejected: () => rejected };
 }
 
 async function names(directory: AgentDirectory): Promise<string[]> {
@@ -96,7 +96,7 @@ describe("agent directory", () => {
     const read = t.mock.method(fs, "readFileSync");
     syncBuiltinESMExports();
     t.after(syncBuiltinESMExports);
-    for (let look = 0; look < 3; look++) await directory.current();
+    for (let call = 0; call < 3; call++) await directory.current();
     assert.equal(read.mock.callCount(), 0);
     writeFileSync(file, TWO);
     utimesSync(file, 1, 1);
@@ -107,11 +107,11 @@ describe("agent directory", () => {
 
   it("a broken version leaves the last good one in force, and is logged once with line, path and hint [AGT-1]", async (t) => {
     const file = temporaryFile(t, TWO);
-    const { directory, told, rejected } = open(file);
+    const { directory, recorded, rejected } = open(file);
     replace(file, ONE.replace("allowedServers", "allowedServer"));
-    for (let look = 0; look < 3; look++) assert.equal((await names(directory)).length, 2);
+    for (let call = 0; call < 3; call++) assert.equal((await names(directory)).length, 2);
     assert.equal(rejected(), 1);
-    const [line] = told.lines.filter(({ event }) => event === "agents_file_rejected");
+    const [line] = recorded.lines.filter(({ event }) => event === "agents_file_rejected");
     assert.ok(line !== undefined);
     assert.match(JSON.stringify(line["problems"]), /"line":\d+,"path":"agents\.one\.allowedServer/);
     assert.match(String(line["hint"]), /Correct the file/);
@@ -129,7 +129,7 @@ describe("agent directory", () => {
     writeFileSync(file, "");
     assert.equal((await names(directory)).length, 1);
     unlinkSync(file);
-    for (let look = 0; look < 3; look++) assert.equal((await names(directory)).length, 1);
+    for (let call = 0; call < 3; call++) assert.equal((await names(directory)).length, 1);
     assert.equal(rejected(), 2);
     replace(file, TWO);
     assert.equal((await names(directory)).length, 2);

@@ -1,4 +1,4 @@
-// What ghosts read back, made into what the transactions would have brought.
+// What a catchup finds, made into what the transactions would have brought.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";

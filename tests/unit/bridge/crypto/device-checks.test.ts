@@ -73,7 +73,7 @@ describe("KeyDeliveryCheck and deviceReadiness", () => {
     await check.check(GHOST);
     arrives();
     await clock.advance(3_600 * SECOND_MS);
-    for (let look = 0; look < 4; look++) {
+    for (let round = 0; round < 4; round++) {
       await check.check(GHOST);
       await clock.advance(20 * SECOND_MS);
     }
@@ -83,7 +83,7 @@ describe("KeyDeliveryCheck and deviceReadiness", () => {
   it("several messages that never come back report the missing flag, one alone does not", async () => {
     const { check, sent, clock, arrives } = fixture();
     const results: KeyDelivery[] = [];
-    for (let look = 0; look < 4; look++) {
+    for (let round = 0; round < 4; round++) {
       await check.check(GHOST);
       results.push(check.state.result);
       await clock.advance(20 * SECOND_MS);
@@ -105,7 +105,7 @@ describe("KeyDeliveryCheck and deviceReadiness", () => {
 
   it("a message that could not be sent changes no result", async () => {
     const { check, clock, sent } = fixture("retry");
-    for (let look = 0; look < 10; look++) {
+    for (let round = 0; round < 10; round++) {
       await check.check(GHOST);
       await clock.advance(30 * SECOND_MS);
     }

@@ -195,7 +195,7 @@ describe("GhostDevice", () => {
   });
 
   it("a device's record that overtakes its reset is corrected at the homeserver [ENC-2]", async () => {
-    const told: DeviceRecord[] = [];
+    const reported: DeviceRecord[] = [];
     let recorded = "DEVICE";
     const machines = { outgoing: async () => [] };
     const identity = { curve25519: "curve", ed25519: "ed" };
@@ -206,15 +206,15 @@ describe("GhostDevice", () => {
           recorded === "DEVICE" ? { deviceId: recorded, epoch: 1n, publishedAt: 1, identity } : undefined,
       }),
       setDeviceRecord: async (_ghost, record) => {
-        told.push(record);
+        reported.push(record);
         return { kind: "ok", value: undefined };
       },
     });
     assert.equal((await device.raiseEpoch()).kind, "ok");
-    assert.deepEqual(told.at(-1), { deviceId: "DEVICE", epoch: 2n });
+    assert.deepEqual(reported.at(-1), { deviceId: "DEVICE", epoch: 2n });
     recorded = "NEWDEVICE";
     assert.equal((await device.raiseEpoch()).kind, "retry");
-    assert.deepEqual(told.slice(-2), [
+    assert.deepEqual(reported.slice(-2), [
       { deviceId: "DEVICE", epoch: 2n },
       { deviceId: "NEWDEVICE", epoch: 0n },
     ]);

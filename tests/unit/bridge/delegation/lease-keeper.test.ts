@@ -24,10 +24,10 @@ function keeper() {
     LEASE_MS,
     () => {},
   );
-  const told: string[] = [];
+  const ended: string[] = [];
   const hold = (id: string) =>
-    subject.hold(lease(id), clock.now() + LEASE_MS, (why) => told.push(`${why} ${id}`));
-  return { subject, clock, asked, answers, told, hold };
+    subject.hold(lease(id), clock.now() + LEASE_MS, (why) => ended.push(`${why} ${id}`));
+  return { subject, clock, asked, answers, ended, hold };
 }
 
 describe("lease keeper", () => {
@@ -81,26 +81,26 @@ describe("lease keeper", () => {
   });
 
   it("a lease that is no longer granted is reported once and not renewed again [DEL-9]", async () => {
-    const { subject, answers, asked, told, hold } = keeper();
+    const { subject, answers, asked, ended, hold } = keeper();
     hold("1");
     hold("2");
     answers.lost.add("1");
     await subject.renew();
     await subject.renew();
-    assert.deepEqual(told, ["lost 1"]);
+    assert.deepEqual(ended, ["lost 1"]);
     assert.deepEqual(asked.at(-1), ["2"]);
   });
 
   it("a redacted question is reported with the renewal", async () => {
-    const { subject, answers, told, hold } = keeper();
+    const { subject, answers, ended, hold } = keeper();
     hold("1");
     answers.canceled.add("1");
     await subject.renew();
-    assert.deepEqual(told, ["canceled 1"]);
+    assert.deepEqual(ended, ["canceled 1"]);
   });
 
   it("a lease is fresh only until its own end while the ledger is away", async () => {
-    const { subject, clock, answers, told, hold } = keeper();
+    const { subject, clock, answers, ended, hold } = keeper();
     const held = hold("1");
     await clock.advance(LEASE_MS - 1);
     await subject.renew();
@@ -109,19 +109,19 @@ describe("lease keeper", () => {
     await clock.advance(LEASE_MS);
     await assert.rejects(subject.renew(), /away/);
     assert.equal(held.isFresh(), false);
-    assert.deepEqual(told, []);
+    assert.deepEqual(ended, []);
     answers.isAway = false;
     await subject.renew();
     assert.equal(held.isFresh(), true);
   });
 
   it("a flow that ended during the renewal is not told that its lease is lost", async () => {
-    const { subject, answers, told, hold } = keeper();
+    const { subject, answers, ended, hold } = keeper();
     const held = hold("1");
     answers.lost.add("1");
     const renewing = subject.renew();
     held.drop();
     await renewing;
-    assert.deepEqual(told, []);
+    assert.deepEqual(ended, []);
   });
 });

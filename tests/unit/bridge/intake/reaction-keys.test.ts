@@ -9,7 +9,7 @@ describe("keys of reactions", () => {
     assert.ok(!sameKey("1", "2"));
     // A file without a caption says "", and chooses no option of which nothing is seen.
     assert.ok(!sameKey("\u{fe0f}", ""));
-    for (const unseen of ["\u{200b}", "\u{3164}", "\u{2800}"]) assert.ok(!sameKey(unseen, unseen));
+    for (const invisible of ["\u{200b}", "\u{3164}", "\u{2800}"]) assert.ok(!sameKey(invisible, invisible));
     assert.ok(sameKey("❤\u{fe0f}", "❤"));
     assert.ok(!sameKey("1", `1${"\u{fe0f}".repeat(20_000)}`));
   });

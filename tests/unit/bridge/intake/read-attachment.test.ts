@@ -155,7 +155,7 @@ describe("the file of a message", () => {
     }
   });
 
-  it("that cannot be read makes no event malformed [INT-6]", () => {
+  it("a file that cannot be read makes no event malformed [INT-6]", () => {
     const event = {
       type: "m.room.message",
       ...{ event_id: "$q", room_id: "!r:a.test", sender: "@alice:a.test", origin_server_ts: 0 },

@@ -19,7 +19,7 @@ describe("a redaction", () => {
     }
   });
 
-  it("that names two events removes neither: which of them the homeserver has judged is not known [INT-6] [INT-7]", () => {
+  it("a redaction that names two events removes neither: which of them the homeserver has judged is not known [INT-6] [INT-7]", () => {
     for (const [places, content] of [
       [{ redacts: "$own" }, { redacts: "$others" }],
       [{ redacts: "$own" }, { redacts: 7 }],

@@ -69,7 +69,7 @@ describe("files of an answer", () => {
       ...{ msgtype: "m.file", body: "answer.md", filename: "answer.md", "m.mentions": {} },
       ...{ info: { mimetype: "text/markdown", size: 3 }, url: "mxc://a.test/1" },
     });
-    assert.ok(server.seen.some(({ path }) => path.includes("/media/v3/upload")));
+    assert.ok(server.requests.some(({ path }) => path.includes("/media/v3/upload")));
     const image = await upload(TO, { name: "x", mediaType: "image/png", content: PNG }, SIGNAL);
     assert.equal(image?.["msgtype"], "m.image");
   });
@@ -82,7 +82,7 @@ describe("files of an answer", () => {
     const away = { status: 500, body: { errcode: "M_UNKNOWN" } };
     const { server, upload } = await setUp(t, false, STORED, away);
     assert.equal(await upload(TO, file, SIGNAL), undefined);
-    assert.ok(server.seen.every(({ path }) => !path.includes("/upload")));
+    assert.ok(server.requests.every(({ path }) => !path.includes("/upload")));
   });
 
   it("in an encrypted room the homeserver gets ciphertext, which the event's key opens [DEL-6]", async (t) => {
@@ -137,12 +137,12 @@ describe("the file of a question", () => {
     const { server, download } = await setUp(t, false, { body: Buffer.from([0, 255, 1]) });
     const result = await download(TO.ghost, REFERENCE, 3, SIGNAL);
     assert.deepEqual(result, { kind: "ok", value: Buffer.from([0, 255, 1]) });
-    const request = server.seen.find(({ path }) => path.includes("/download"));
+    const request = server.requests.find(({ path }) => path.includes("/download"));
     assert.equal(request?.path, "/_matrix/client/v1/media/download/b.test:8448/AbC");
     assert.equal(request?.query.get("user_id"), TO.ghost);
   });
 
-  it("that is longer than allowed is not read to its end [DEL-6]", async (t) => {
+  it("a file that is longer than allowed is not read to its end [DEL-6]", async (t) => {
     const { download } = await setUp(t, false, { body: Buffer.alloc(4) });
     assert.deepEqual(await download(TO.ghost, REFERENCE, 3, SIGNAL), { kind: "ok", value: "too_large" });
   });
@@ -152,10 +152,10 @@ describe("the file of a question", () => {
     const { download } = await setUp(t, false, { status: 307, headers: { location: elsewhere.url } });
     const result = await download(TO.ghost, REFERENCE, 100, SIGNAL);
     assert.partialDeepStrictEqual(result, { kind: "retry", cause: "malformed" });
-    assert.deepEqual(elsewhere.seen, []);
+    assert.deepEqual(elsewhere.requests, []);
   });
 
-  it("that the homeserver does not have is refused, and one that it cannot get now is tried again [DEL-6]", async (t) => {
+  it("a file that the homeserver does not have is refused, and one that it cannot get now is tried again [DEL-6]", async (t) => {
     const gone = await setUp(t, false, { status: 404, body: { errcode: "M_NOT_FOUND" } });
     assert.partialDeepStrictEqual(await gone.download(TO.ghost, REFERENCE, 9, SIGNAL), { kind: "refused" });
     const away = await setUp(t, false, { status: 502, body: { errcode: "M_UNKNOWN" } });

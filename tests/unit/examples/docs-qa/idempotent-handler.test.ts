@@ -113,15 +113,15 @@ describe("the idempotent request handler", () => {
   });
 
   it("references to other tasks are dropped before the SDK can log them", async (t) => {
-    const seen: unknown[] = [];
+    const received: unknown[] = [];
     const { handler, save } = setUp(t, {
       sendMessage: async (params) => {
-        seen.push(params.message?.referenceTaskIds);
+        received.push(params.message?.referenceTaskIds);
         return save(params);
       },
     });
     await handler.sendMessage(request("m1", { referenceTaskIds: ["canary"] }), context());
-    assert.deepEqual(seen, [[]]);
+    assert.deepEqual(received, [[]]);
   });
 
   for (const [what, message] of [

@@ -101,13 +101,13 @@ describe("the task store", () => {
     const store = open();
     await store.whenSettled(id(9));
     await store.saveFor(SCOPE, task(1, WORKING));
-    const told: string[] = [];
-    const waiting = store.whenSettled(id(1)).then(() => told.push("final"));
+    const notified: string[] = [];
+    const waiting = store.whenSettled(id(1)).then(() => notified.push("final"));
     await store.saveFor(SCOPE, { ...task(1, WORKING), contextId: "d" });
-    assert.deepEqual(told, []);
+    assert.deepEqual(notified, []);
     await store.saveFor(SCOPE, task(1, COMPLETED));
     await waiting;
-    assert.deepEqual(told, ["final"]);
+    assert.deepEqual(notified, ["final"]);
   });
 });
 
@@ -134,16 +134,16 @@ describe("ListTasks", () => {
         fc.integer({ min: 1, max: 7 }),
         (seconds, pageSize) => {
           const tasks = seconds.map((second, index) => task(`t${String(index).padStart(2, "0")}`, second));
-          const seen: string[] = [];
+          const listed: string[] = [];
           let pageToken = "";
           do {
             const page = listTasks(tasks, request({ pageSize, pageToken }));
             assert.equal(page.totalSize, tasks.length);
-            seen.push(...page.tasks.map(({ id }) => id));
+            listed.push(...page.tasks.map(({ id }) => id));
             pageToken = page.nextPageToken;
           } while (pageToken !== "");
-          assert.equal(new Set(seen).size, tasks.length);
-          const times = seen.map((id) => tasks.find((one) => one.id === id)?.status?.timestamp ?? "");
+          assert.equal(new Set(listed).size, tasks.length);
+          const times = listed.map((id) => tasks.find((one) => one.id === id)?.status?.timestamp ?? "");
           assert.deepEqual(times, [...times].sort().reverse());
         },
       ),

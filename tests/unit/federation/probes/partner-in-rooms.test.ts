@@ -19,7 +19,7 @@ function room({ leaves }: { readonly leaves: () => number }) {
     said.push(`history at ${server}`);
     return isIn ? GIVEN : REFUSED;
   };
-  const seen = async () => ["@bea:b.test"];
+  const joined = async () => ["@bea:b.test"];
   const people = {
     partnerName: "b.test",
     targetName: "a.test",
@@ -40,8 +40,8 @@ function room({ leaves }: { readonly leaves: () => number }) {
         return { status };
       },
     },
-    observer: { isJoined: async () => true, joinedFrom: seen, send: async () => ({ eventId: "$fresh" }) },
-    witness: { serverName: "d.test", isJoined: async () => true, joinedFrom: seen, sees: async () => true },
+    observer: { isJoined: async () => true, joinedFrom: joined, send: async () => ({ eventId: "$fresh" }) },
+    witness: { serverName: "d.test", isJoined: async () => true, joinedFrom: joined, sees: async () => true },
   };
   return { people: people as unknown as RoomPeople, said };
 }

@@ -26,7 +26,7 @@ describe("fromOutside", () => {
   });
 
   it("fromOutside names, and does not wait for, what the partner's own planes may still refuse [RDM-1]", () => {
-    const lost = tried("message_to_partner", "otherwise", "not_seen");
+    const lost = tried("message_to_partner", "otherwise", "not_observed");
     assert.equal(verdictOf(lost), "not_applicable");
     const [both] = fromOutside([lost, tried("make_join", "as_wanted")], "rooms");
     assert.deepEqual([both?.verdict, both?.found], ["met", "1 as wanted, 1 up to the partner's own planes"]);
@@ -35,6 +35,10 @@ describe("fromOutside", () => {
       "not_met",
       "ours refuses it",
     );
-    assert.equal(verdictOf(tried("message_to_target", "otherwise", "not_seen")), "not_met", "ours lost it");
+    assert.equal(
+      verdictOf(tried("message_to_target", "otherwise", "not_observed")),
+      "not_met",
+      "ours lost it",
+    );
   });
 });

@@ -23,7 +23,7 @@ describe("the reconciler's metrics", () => {
     const registry = reconcilerMetrics({ state, planes: filePlanes(temporaryFolder(t)).planes });
     const record = readPlane(state, "rooms");
     const applied = { ...MARK, firstAt: AT, reason: null, attempts: 0, retryAt: null };
-    const told = async () =>
+    const exposed = async () =>
       (await registry.metrics()).split("\n").filter((line) => line.includes('plane="rooms"'));
 
     writePlane(state, {
@@ -31,7 +31,7 @@ describe("the reconciler's metrics", () => {
       applied: { ...applied, outcome: "incomplete", outOfReach: [LEFT, { ...LEFT, subject: "!other" }] },
       driftCheck: { succeededAt: AT, differences: 2 },
     });
-    assert.deepEqual((await told()).toSorted(), [
+    assert.deepEqual((await exposed()).toSorted(), [
       'drawbridge_federation_drift_checked_timestamp_seconds{plane="rooms"} 1767323045',
       'drawbridge_federation_drift_differences{plane="rooms"} 2',
       'drawbridge_federation_out_of_reach{plane="rooms",reason="stale_at_home"} 2',
@@ -44,7 +44,7 @@ describe("the reconciler's metrics", () => {
       applied: { ...applied, outcome: "in_force", outOfReach: [] },
       driftCheck: { succeededAt: AT, differences: null },
     });
-    assert.deepEqual((await told()).toSorted(), [
+    assert.deepEqual((await exposed()).toSorted(), [
       'drawbridge_federation_drift_checked_timestamp_seconds{plane="rooms"} 1767323045',
       'drawbridge_federation_plane_in_force{plane="rooms"} 1',
     ]);

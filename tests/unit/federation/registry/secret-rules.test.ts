@@ -51,10 +51,10 @@ describe("secret rules", () => {
         `${rule} must find: ${text}; found ${problems.map((problem) => problem.rule).join(", ")}`,
       );
       assert.equal(found.line, 3, text);
-      const told = JSON.stringify(problems);
+      const reported = JSON.stringify(problems);
       for (const word of text.match(/[A-Za-z0-9_-]{12,}/g) ?? []) {
         if (/private|BEGIN|Authorization|services|clientSecret/i.test(word)) continue;
-        assert.ok(!told.includes(word), `${told} repeats ${word}`);
+        assert.ok(!reported.includes(word), `${reported} repeats ${word}`);
       }
     }
   });

@@ -7,23 +7,23 @@ import { temporaryFolder } from "../../../support/temporary.ts";
 describe("StateFolder", () => {
   it("locked lets one of several in, the next when it has ended or failed, and others elsewhere [GIT-1]", async (t) => {
     const state = openStateFolder(temporaryFolder(t), systemRandom);
-    const seen: string[] = [];
+    const order: string[] = [];
     const inside = Promise.withResolvers<void>();
     const waiting = Promise.withResolvers<void>();
     const first = state.locked("one", systemClock, async () => {
-      seen.push("first begins");
+      order.push("first begins");
       inside.resolve();
       await waiting.promise;
-      await state.locked("other", systemClock, async () => seen.push("another lock"));
-      seen.push("first ends");
+      await state.locked("other", systemClock, async () => order.push("another lock"));
+      order.push("first ends");
       throw new Error("the work failed");
     });
     await inside.promise;
-    const second = state.locked("one", systemClock, async () => seen.push("second"), waiting.resolve);
+    const second = state.locked("one", systemClock, async () => order.push("second"), waiting.resolve);
     // One that was let in too early never waits.
     void second.then(() => waiting.resolve());
     await Promise.all([assert.rejects(first, /the work failed/), second]);
-    assert.deepEqual(seen, ["first begins", "another lock", "first ends", "second"]);
+    assert.deepEqual(order, ["first begins", "another lock", "first ends", "second"]);
     const lock = await state.tryLock("one");
     assert.notEqual(lock, undefined);
     await lock?.release();

@@ -59,8 +59,8 @@ describe("setContained and setPlane", () => {
         fc.constantFrom("", "contained: false\n", "contained: true # why\n"),
         fc.boolean(),
         (before, after, flag, contained) => {
-          const seen = new Set(before);
-          const rest = after.filter((one) => !seen.has(one));
+          const known = new Set(before);
+          const rest = after.filter((one) => !known.has(one));
           const text = [...before, "classification: internal", flag.trim(), ...rest, ""].join("\n");
           const edited = setContained(text, contained);
           const { contained: said, ...others } = parse(edited) as Record<string, unknown>;

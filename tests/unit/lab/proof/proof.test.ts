@@ -21,12 +21,12 @@ const at = (ms: number) => new Date(SENT_AT + ms).toISOString();
 
 function answered(from: "org-a" | "org-b", publisher: "org-a" | "org-b", encrypted = false): AskResult {
   const server = (name: string) => `${name}.test:20003`;
-  const view = (seenMs: number) => ({
+  const view = (answeredMs: number) => ({
     text: "`guide.md` — **Guide**\n\n> It is as it is.",
     eventIds: ["$answer"],
     encrypted,
-    questionSeenAt: SENT_AT + 60,
-    answerSeenAt: SENT_AT + seenMs,
+    questionArrivedAt: SENT_AT + 60,
+    answerArrivedAt: SENT_AT + answeredMs,
   });
   return {
     asker: `@alice:${server(from)}`,
@@ -186,11 +186,11 @@ describe("the proof of fed:up", () => {
 
   it("a plane that the partner does not pass, or for which there is no observation, is a failure of the proof [LAB-1]", () => {
     for (const plane of PLANE_NAMES) {
-      const unseen = PASSAGES["org-a"].filter((item) => item.plane !== plane);
+      const incomplete = PASSAGES["org-a"].filter((item) => item.plane !== plane);
       const closed = PASSAGES["org-a"].map((item) =>
         item.plane === plane ? { ...item, verdict: "closed" as const } : item,
       );
-      for (const items of [unseen, closed]) {
+      for (const items of [incomplete, closed]) {
         const failures = failuresOf({ ...FOUND, passages: { ...PASSAGES, "org-a": items } });
         assert.equal(failures.length, 1);
         assert.match(failures[0] ?? "", new RegExp(`org-b does not pass plane ., ${plane}, at org-a`));

@@ -51,7 +51,7 @@ describe("messages while a partner is removed", () => {
     const ours = copyOf(HOST, OURS);
     assert.deepEqual(await absenceIn("!r", ours, theirs), ABSENCE);
     assert.deepEqual(await countMessages("!r", ours, theirs, ABSENCE), {
-      ...{ cameIn: 1, saidByOurs: 3, readBack: 1, emptied: 1 },
+      ...{ cameIn: 1, saidByOurs: 3, readable: 1, emptied: 1 },
       isWhole: true,
     });
   });

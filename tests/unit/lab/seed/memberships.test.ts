@@ -30,7 +30,8 @@ async function room(
   const servers = { guest: await inviting(may.guest), host: await inviting(may.host) };
   const person = (name: "guest" | "host") =>
     new MatrixUser(servers[name].url, `@alice:${name}.test` as UserId, "t", { clock, random: systemRandom });
-  const invited = (name: "guest" | "host") => servers[name].seen.filter(({ method }) => method === "POST");
+  const invited = (name: "guest" | "host") =>
+    servers[name].requests.filter(({ method }) => method === "POST");
   const brought = bringGhost(ROOM, { host: person("host"), guest: person("guest") }, GHOST, clock);
   return { brought, invited, clock, shown };
 }
@@ -101,12 +102,12 @@ describe("rooms that replace others", () => {
   });
 
   it("a replacement of a shared room is opened as one, and keeps its other power levels", async (t) => {
-    const { url, seen } = await scriptedHomeserver(t, ({ method }) =>
+    const { url, requests } = await scriptedHomeserver(t, ({ method }) =>
       method === "GET" ? { body: { users: { "@alice:a.test": 100 }, invite: 50 } } : { body: {} },
     );
     const acl = { allow: ["a.test", "b.test"], deny: [], allow_ip_literals: false };
     await openAsShared(NEXT, new MatrixUser(url, "@alice:a.test" as UserId, "t", SOURCES), acl);
-    const written = seen
+    const written = requests
       .filter(({ method }) => method === "PUT")
       .map(({ path, body }) => [path.split("/state/")[1], body]);
     assert.deepEqual(written, [

@@ -341,20 +341,26 @@ describe("evaluate", () => {
     const operator = itemOf("a2a_discovery", "card_fetch");
     const partner = itemOf("a2a_discovery", "card_fetch", "partner");
     const stays = changed(operator, { verdict: "open", status: 200, reason: "consumed_by_others" });
-    const seen = changed(partner, { verdict: "open", status: 200, reason: "published" });
+    const published = changed(partner, { verdict: "open", status: 200, reason: "published" });
     const rest = without("a2a_discovery", "card_fetch");
     const use = (verdict: "closed" | "open", reason: string) =>
       changed(operator, { probe: "card_use", status: null, verdict, reason });
     const verdictOf = (...items: readonly EvidenceItem[]) =>
       verdicts("a2a_discovery", [...rest, ...items]).get("card_gone_or_refused");
-    assert.equal(verdictOf(stays, seen, use("closed", "use_refused")), "met");
-    assert.notEqual(verdictOf(stays, seen, use("open", "use_not_seen_refused")), "met");
-    assert.notEqual(verdictOf(stays, seen), "met");
+    assert.equal(verdictOf(stays, published, use("closed", "use_refused")), "met");
+    assert.notEqual(verdictOf(stays, published, use("open", "no_refusal_observed")), "met");
+    assert.notEqual(verdictOf(stays, published), "met");
     const leak = changed(stays, { reason: "card_public" });
-    assert.equal(verdictOf(leak, seen, use("closed", "use_refused")), "not_met");
+    assert.equal(verdictOf(leak, published, use("closed", "use_refused")), "not_met");
     // It is lawful for that agent alone.
     const { scope } = circumstancesOf("at_remover", "a2a_discovery");
-    const both = [...rest, stays, seen, use("closed", "use_refused"), changed(leak, { subject: "another" })];
+    const both = [
+      ...rest,
+      stays,
+      published,
+      use("closed", "use_refused"),
+      changed(leak, { subject: "another" }),
+    ];
     const more = { scope: { ...scope, agents: [...scope.agents, "another"] } };
     assert.equal(verdicts("a2a_discovery", both, more).get("card_gone_or_refused"), "not_met");
   });

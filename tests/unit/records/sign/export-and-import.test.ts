@@ -48,7 +48,7 @@ const C = party("c.test");
 const PARTIES = [A.trusted, B.trusted];
 const NOTHING: HeldStatements = { envelopes: [], evidence: [] };
 
-const seenBy = ({ name }: Party): OwnRemoval => ({
+const ownRemoval = ({ name }: Party): OwnRemoval => ({
   run: RUN,
   kind: "full",
   remover: "a.test",
@@ -60,7 +60,7 @@ const seenBy = ({ name }: Party): OwnRemoval => ({
 const bytes = (text: string) => Buffer.from(text, "utf8");
 
 /** An organisation states a stage after those that it holds, and signs it. */
-async function state(own: Party, held: HeldStatements, stage: StageName, removal = seenBy(own)) {
+async function state(own: Party, held: HeldStatements, stage: StageName, removal = ownRemoval(own)) {
   const other = own === A ? B : A;
   const items = itemsOf(own.name, other.name, stage);
   const before = STAGE_NAMES[STAGE_NAMES.indexOf(stage) - 1];
@@ -81,14 +81,14 @@ async function state(own: Party, held: HeldStatements, stage: StageName, removal
 
 /** Takes in what the other wrote, countersigns what is new, and writes it back. */
 async function answer(own: Party, held: HeldStatements, file: string) {
-  const taken = importExchange(bytes(file), seenBy(own), held).held;
+  const taken = importExchange(bytes(file), ownRemoval(own), held).held;
   const envelopes = [];
   for (const envelope of taken.envelopes) {
     const isOurs = envelope.signatures.some(({ keyid }) => keyid === own.signer.keyId);
-    envelopes.push(isOurs ? envelope : await countersign(envelope, seenBy(own), taken, own.signer));
+    envelopes.push(isOurs ? envelope : await countersign(envelope, ownRemoval(own), taken, own.signer));
   }
   const answered = { envelopes, evidence: taken.evidence };
-  return { held: answered, file: exportExchange(seenBy(own), { ...answered, envelopes }) };
+  return { held: answered, file: exportExchange(ownRemoval(own), { ...answered, envelopes }) };
 }
 
 /** As where nothing was countersigned before. */
@@ -97,16 +97,16 @@ function countersign(...of: [DsseEnvelope, OwnRemoval, HeldStatements, Signer]) 
 }
 
 /** Both organisations up to the last stage, each holding everything. */
-async function walked(): Promise<{ a: HeldStatements; b: HeldStatements }> {
+async function exchanged(): Promise<{ a: HeldStatements; b: HeldStatements }> {
   let a = NOTHING;
   let b = NOTHING;
   for (const stage of STAGE_NAMES) {
     a = (await state(A, a, stage)).held;
     b = (await state(B, b, stage)).held;
-    const fromB = await answer(B, b, exportExchange(seenBy(A), a));
+    const fromB = await answer(B, b, exportExchange(ownRemoval(A), a));
     const fromA = await answer(A, a, fromB.file);
     a = fromA.held;
-    b = importExchange(bytes(fromA.file), seenBy(B), fromB.held).held;
+    b = importExchange(bytes(fromA.file), ownRemoval(B), fromB.held).held;
   }
   return { a, b };
 }
@@ -152,12 +152,16 @@ async function refusedWith(action: () => unknown, ...reasons: ReasonCode[]): Pro
 
 describe("exchanging statements", () => {
   it("two organisations that exchange files end with one verified record [OFF-2] [OFF-3]", async () => {
-    const { a, b } = await walked();
+    const { a, b } = await exchanged();
     assert.equal(a.envelopes.length, 12);
     const stated = await signStatement(complete(a), A.signer);
     const withCompletion = { ...a, envelopes: [...a.envelopes, stated] };
-    const fromB = await answer(B, b, exportExchange(seenBy(A), { ...withCompletion, evidence: a.evidence }));
-    const done = importExchange(bytes(fromB.file), seenBy(A), withCompletion);
+    const fromB = await answer(
+      B,
+      b,
+      exportExchange(ownRemoval(A), { ...withCompletion, evidence: a.evidence }),
+    );
+    const done = importExchange(bytes(fromB.file), ownRemoval(A), withCompletion);
     assert.deepEqual(done.added, { statements: 0, signatures: 1, evidence: 0 });
     const text = assembleRecord(done.held, { parties: PARTIES });
     assert.equal(text, assembleRecord(fromB.held, { parties: PARTIES }), "both hold the same bytes");
@@ -166,32 +170,32 @@ describe("exchanging statements", () => {
 
   it("importing a file again changes nothing [OFF-2]", async () => {
     const first = await state(A, NOTHING, "a2a_stop");
-    const file = exportExchange(seenBy(A), first.held);
-    const once = importExchange(bytes(file), seenBy(B), NOTHING);
+    const file = exportExchange(ownRemoval(A), first.held);
+    const once = importExchange(bytes(file), ownRemoval(B), NOTHING);
     assert.deepEqual(once.added, { statements: 1, signatures: 1, evidence: 7 });
-    const again = importExchange(bytes(file), seenBy(B), once.held);
+    const again = importExchange(bytes(file), ownRemoval(B), once.held);
     assert.deepEqual(again, { held: once.held, added: { statements: 0, signatures: 0, evidence: 0 } });
     const signed = await answer(B, once.held, file);
-    assert.deepEqual(importExchange(bytes(file), seenBy(B), signed.held).held, signed.held);
+    assert.deepEqual(importExchange(bytes(file), ownRemoval(B), signed.held).held, signed.held);
     const [envelope] = signed.held.envelopes;
     assert.ok(envelope !== undefined);
-    assert.equal(await countersign(envelope, seenBy(A), first.held, A.signer), envelope);
+    assert.equal(await countersign(envelope, ownRemoval(A), first.held, A.signer), envelope);
   });
 
   it("a whole file is refused when anything in it is not the other organisation's [OFF-2]", async () => {
     const { held } = await state(A, NOTHING, "a2a_stop");
     const file = { schema: "svc.federation.offboarding_exchange.v1", run: RUN, from: "a.test", ...held };
     const offer = (changes: object) => () =>
-      importExchange(bytes(fileText({ ...file, ...changes })), seenBy(B), NOTHING);
+      importExchange(bytes(fileText({ ...file, ...changes })), ownRemoval(B), NOTHING);
     const [envelope] = held.envelopes;
     const [item] = held.evidence;
     assert.ok(envelope !== undefined && item !== undefined);
     assert.equal(offer({})().added.statements, 1);
     await refusedWith(offer({ schema: "svc.other.v1" }), "exchange_malformed");
     await refusedWith(offer({ more: 1 }), "exchange_malformed");
-    await refusedWith(() => importExchange(bytes("{"), seenBy(B), NOTHING), "exchange_malformed");
+    await refusedWith(() => importExchange(bytes("{"), ownRemoval(B), NOTHING), "exchange_malformed");
     await refusedWith(
-      () => importExchange(bytes(fileText(file)), seenBy(A), NOTHING),
+      () => importExchange(bytes(fileText(file)), ownRemoval(A), NOTHING),
       "exchange_from_another",
       "signature_missing",
     );
@@ -211,35 +215,38 @@ describe("exchanging statements", () => {
     await refusedWith(offer({ envelopes: [unsigned] }), "signature_invalid");
     const byC = await addSignature({ ...envelope, signatures: [] }, C.signer);
     await refusedWith(offer({ envelopes: [byC] }), "unknown_key");
-    const earlier = await state(A, NOTHING, "a2a_stop", { ...seenBy(A), run: "e".repeat(32) });
+    const earlier = await state(A, NOTHING, "a2a_stop", { ...ownRemoval(A), run: "e".repeat(32) });
     await refusedWith(offer(earlier.held), "other_run");
   });
 
   it("a second statement about the same stage is refused, and the first one stays [OFF-2]", async () => {
     const { held } = await state(A, NOTHING, "a2a_stop");
-    const taken = importExchange(bytes(exportExchange(seenBy(A), held)), seenBy(B), NOTHING).held;
+    const taken = importExchange(bytes(exportExchange(ownRemoval(A), held)), ownRemoval(B), NOTHING).held;
     const [statement] = stagesIn(held.envelopes).values();
     assert.ok(statement !== undefined);
     const other = { ...statement, predicate: { ...statement.predicate, attested: ["more"] } };
-    const file = exportExchange(seenBy(A), { ...held, envelopes: [await signStatement(other, A.signer)] });
-    await refusedWith(() => importExchange(bytes(file), seenBy(B), taken), "statement_conflicts");
+    const file = exportExchange(ownRemoval(A), {
+      ...held,
+      envelopes: [await signStatement(other, A.signer)],
+    });
+    await refusedWith(() => importExchange(bytes(file), ownRemoval(B), taken), "statement_conflicts");
   });
 
   it("a statement is countersigned only when it is signed, of this run, and holds [OFF-2]", async () => {
     const first = await state(A, NOTHING, "a2a_stop");
     const second = await state(A, first.held, "a2a_discovery");
-    const sign = (envelope = first.envelope, held: HeldStatements = first.held, removal = seenBy(B)) =>
+    const sign = (envelope = first.envelope, held: HeldStatements = first.held, removal = ownRemoval(B)) =>
       countersign(envelope, removal, held, B.signer);
     assert.equal((await sign()).signatures.length, 2);
     assert.equal((await sign(second.envelope, second.held)).signatures.length, 2);
     await refusedWith(() => sign({ ...first.envelope, payload: "e30=" }), "signature_invalid");
     await refusedWith(() => sign(first.envelope, NOTHING), "evidence_missing");
     await refusedWith(
-      () => sign(first.envelope, first.held, { ...seenBy(B), run: "f".repeat(32) }),
+      () => sign(first.envelope, first.held, { ...ownRemoval(B), run: "f".repeat(32) }),
       "other_run",
     );
     await refusedWith(
-      () => sign(first.envelope, first.held, { ...seenBy(B), kind: "partial" }),
+      () => sign(first.envelope, first.held, { ...ownRemoval(B), kind: "partial" }),
       "other_kind",
     );
     await refusedWith(() => sign(second.envelope, { ...second.held, envelopes: [] }), "stage_missing");
@@ -253,19 +260,19 @@ describe("exchanging statements", () => {
     const byA = await addSignature({ ...mine.envelope, signatures: [] }, A.signer);
     await refusedWith(() => sign(byA, mine.held), "states_for_another");
     // And it is not taken in, unless this organisation has signed it as well and lost it.
-    const planted = exportExchange(seenBy(A), { ...mine.held, envelopes: [byA] });
-    await refusedWith(() => importExchange(bytes(planted), seenBy(B), NOTHING), "states_for_another");
-    const returned = exportExchange(seenBy(A), {
+    const planted = exportExchange(ownRemoval(A), { ...mine.held, envelopes: [byA] });
+    await refusedWith(() => importExchange(bytes(planted), ownRemoval(B), NOTHING), "states_for_another");
+    const returned = exportExchange(ownRemoval(A), {
       ...mine.held,
       envelopes: [await addSignature(mine.envelope, A.signer)],
     });
-    assert.equal(importExchange(bytes(returned), seenBy(B), NOTHING).added.statements, 1);
+    assert.equal(importExchange(bytes(returned), ownRemoval(B), NOTHING).added.statements, 1);
   });
 
   it("a completion is countersigned only when everything that it binds is present [OFF-2]", async () => {
-    const { a, b } = await walked();
+    const { a, b } = await exchanged();
     const completion = await signStatement(complete(a), A.signer);
-    const sign = (held: HeldStatements, removal = seenBy(B)) =>
+    const sign = (held: HeldStatements, removal = ownRemoval(B)) =>
       countersign(completion, removal, held, B.signer);
     assert.equal((await sign(b)).signatures.length, 2);
     await refusedWith(
@@ -277,11 +284,11 @@ describe("exchanging statements", () => {
     );
     await refusedWith(() => sign({ ...b, evidence: b.evidence.slice(1) }), "evidence_missing");
     const strange = party("b.test");
-    await refusedWith(() => countersign(completion, seenBy(B), b, strange.signer), "key_not_attested");
+    await refusedWith(() => countersign(completion, ownRemoval(B), b, strange.signer), "key_not_attested");
   });
 
   it("a completion that a party has signed by another of its pinned keys is not taken in [OFF-3]", async () => {
-    const { a } = await walked();
+    const { a } = await exchanged();
     const second = party("b.test");
     const keys = [...B.trusted.keys, ...second.trusted.keys];
     const parties = [A.trusted, { ...B.trusted, keys }];
@@ -289,8 +296,8 @@ describe("exchanging statements", () => {
     const held = { ...a, envelopes: [...a.envelopes, completion] };
     const returned = async ({ signer }: Party) => {
       const signed = await addSignature(completion, signer);
-      const file = exportExchange({ ...seenBy(B), parties }, { envelopes: [signed], evidence: [] });
-      return importExchange(bytes(file), { ...seenBy(A), parties }, held);
+      const file = exportExchange({ ...ownRemoval(B), parties }, { envelopes: [signed], evidence: [] });
+      return importExchange(bytes(file), { ...ownRemoval(A), parties }, held);
     };
     await refusedWith(() => returned(second), "key_not_attested");
     assert.equal((await returned(B)).added.signatures, 1);
@@ -366,23 +373,23 @@ describe("exchanging statements", () => {
       envelopes: [await signStatement(later, A.signer), envelope],
       evidence: [...evidence.values()],
     };
-    await refusedWith(() => countersign(envelope, seenBy(B), held, B.signer), "times_out_of_order");
+    await refusedWith(() => countersign(envelope, ownRemoval(B), held, B.signer), "times_out_of_order");
   });
 
   it("a statement is exported only when this organisation has signed it [OFF-2]", async () => {
     const { envelope, held } = await state(A, NOTHING, "a2a_stop");
     await refusedWith(
-      () => exportExchange(seenBy(B), { ...held, envelopes: [envelope] }),
+      () => exportExchange(ownRemoval(B), { ...held, envelopes: [envelope] }),
       "signature_missing",
     );
     await refusedWith(
-      () => exportExchange(seenBy(A), { ...held, envelopes: [{ ...envelope, payload: "e30=" }] }),
+      () => exportExchange(ownRemoval(A), { ...held, envelopes: [{ ...envelope, payload: "e30=" }] }),
       "signature_invalid",
     );
   });
 
   it("a completion that lacks a part is not stated, and a record that would not verify is not assembled [OFF-3]", async () => {
-    const { a } = await walked();
+    const { a } = await exchanged();
     const input = completionInput(RUN, A, B, []);
     const evidence = byDigest(a.evidence);
     await refusedWith(() => completionStatement(input, ordered(a), evidence), "purge_not_shown");
@@ -399,7 +406,7 @@ describe("exchanging statements", () => {
   });
 
   it("the order in which statements and items arrive does not change the record", async () => {
-    const { a } = await walked();
+    const { a } = await exchanged();
     const completion = await addSignature(await signStatement(complete(a), A.signer), B.signer);
     const envelopes = [...a.envelopes, completion];
     const wanted = assembleRecord({ envelopes, evidence: a.evidence }, { parties: PARTIES });
@@ -417,7 +424,7 @@ describe("exchanging statements", () => {
 
   it("a file with more statements than a removal has is refused before any is evaluated, and of many reasons some are told [OFF-3]", async () => {
     const { envelope, held } = await state(A, NOTHING, "a2a_stop");
-    const { from, run, schema } = JSON.parse(exportExchange(seenBy(A), held));
+    const { from, run, schema } = JSON.parse(exportExchange(ownRemoval(A), held));
     const evidence: readonly EvidenceItem[] = [];
     const fileOf = (count: number) =>
       bytes(
@@ -425,7 +432,7 @@ describe("exchanging statements", () => {
       );
     const refusalOf = (count: number) => {
       try {
-        importExchange(fileOf(count), seenBy(B), NOTHING);
+        importExchange(fileOf(count), ownRemoval(B), NOTHING);
       } catch (error) {
         assert.ok(error instanceof RecordRefused);
         return error;

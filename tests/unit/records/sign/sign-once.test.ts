@@ -27,7 +27,7 @@ const A = party("a.test");
 const B = party("b.test");
 const ITEMS = itemsOf("a.test", "b.test", "a2a_stop");
 
-const seenBy = ({ name }: Party): OwnRemoval => ({
+const ownRemoval = ({ name }: Party): OwnRemoval => ({
   run: RUN,
   kind: "full",
   remover: "a.test",
@@ -76,9 +76,9 @@ describe("signOnce and countersignOnce", () => {
       for (const isThere of [false, true]) {
         const { make, count } = maker();
         const { written, kept } = killable();
-        await assert.rejects(signOnce(kept(killAt, isThere), make, seenBy(A), A.signer), /killed/);
-        const first = await signOnce(kept(0, true), make, seenBy(A), A.signer);
-        const again = await signOnce(kept(0, true), make, seenBy(A), A.signer);
+        await assert.rejects(signOnce(kept(killAt, isThere), make, ownRemoval(A), A.signer), /killed/);
+        const first = await signOnce(kept(0, true), make, ownRemoval(A), A.signer);
+        const again = await signOnce(kept(0, true), make, ownRemoval(A), A.signer);
         assert.deepEqual(again, first);
         assert.equal(first.signatures.length, 1);
         assert.equal(new Set(written.map((text) => (JSON.parse(text) as DsseEnvelope).payload)).size, 1);
@@ -101,14 +101,14 @@ describe("signOnce and countersignOnce", () => {
         throw new Error("no token inserted");
       },
     };
-    await assert.rejects(signOnce(keptAt(file), make, seenBy(A), broken), /no token inserted/);
-    const envelope = await signOnce(keptAt(file), make, seenBy(A), A.signer);
+    await assert.rejects(signOnce(keptAt(file), make, ownRemoval(A), broken), /no token inserted/);
+    const envelope = await signOnce(keptAt(file), make, ownRemoval(A), A.signer);
     assert.equal(count(), 1);
     assert.equal(statSync(file).mode & 0o777, 0o600);
     assert.deepEqual(JSON.parse(keptAt(file).read() ?? ""), envelope);
     // Nor does a new key make a second signature.
     const { signer } = party("a.test");
-    assert.deepEqual(await signOnce(keptAt(file), make, seenBy(A), signer), envelope);
+    assert.deepEqual(await signOnce(keptAt(file), make, ownRemoval(A), signer), envelope);
   });
 
   it("one countersignature is handed out when countersigning is killed at any moment [OFF-2]", async () => {
@@ -116,16 +116,19 @@ describe("signOnce and countersignOnce", () => {
     const held = { envelopes: [envelope], evidence: ITEMS };
     for (const isThere of [false, true]) {
       const { written, kept } = killable();
-      await assert.rejects(countersignOnce(kept(1, isThere), envelope, seenBy(B), held, B.signer), /killed/);
-      const first = await countersignOnce(kept(0, true), envelope, seenBy(B), held, B.signer);
-      assert.deepEqual(await countersignOnce(kept(0, true), envelope, seenBy(B), held, B.signer), first);
+      await assert.rejects(
+        countersignOnce(kept(1, isThere), envelope, ownRemoval(B), held, B.signer),
+        /killed/,
+      );
+      const first = await countersignOnce(kept(0, true), envelope, ownRemoval(B), held, B.signer);
+      assert.deepEqual(await countersignOnce(kept(0, true), envelope, ownRemoval(B), held, B.signer), first);
       assert.equal(first.signatures.length, 2);
       assert.equal(written.length, 1);
       const { make } = maker();
       make();
       const other = await signStatement(make(), A.signer);
       await assert.rejects(
-        countersignOnce(kept(0, true), other, seenBy(B), { ...held, envelopes: [other] }, B.signer),
+        countersignOnce(kept(0, true), other, ownRemoval(B), { ...held, envelopes: [other] }, B.signer),
         refused("statement_conflicts"),
       );
     }
@@ -138,14 +141,14 @@ describe("signOnce and countersignOnce", () => {
     });
     const withdrawn = { code: "record_refused", hint: /old key beside the new one/ };
     const stated = killable();
-    const envelope = await signOnce(stated.kept(0, true), maker().make, seenBy(A), A.signer);
+    const envelope = await signOnce(stated.kept(0, true), maker().make, ownRemoval(A), A.signer);
     const [newA, newB] = [party("a.test"), party("b.test")];
-    const byNewKey = later(seenBy(A), newA);
+    const byNewKey = later(ownRemoval(A), newA);
     await assert.rejects(signOnce(stated.kept(0, true), maker().make, byNewKey, newA.signer), withdrawn);
     const signed = killable();
     const held = { envelopes: [envelope], evidence: ITEMS };
-    await countersignOnce(signed.kept(0, true), envelope, seenBy(B), held, B.signer);
-    const countersigner = later(seenBy(B), newB);
+    await countersignOnce(signed.kept(0, true), envelope, ownRemoval(B), held, B.signer);
+    const countersigner = later(ownRemoval(B), newB);
     await assert.rejects(
       countersignOnce(signed.kept(0, true), envelope, countersigner, held, newB.signer),
       withdrawn,
@@ -156,22 +159,25 @@ describe("signOnce and countersignOnce", () => {
   it("a statement of another organisation is neither signed nor kept [OFF-2]", async () => {
     const { make } = maker();
     const { written, kept } = killable();
-    await assert.rejects(signOnce(kept(0, true), make, seenBy(B), B.signer), refused("states_for_another"));
-    const otherRun = { ...seenBy(A), run: "f".repeat(32) };
+    await assert.rejects(
+      signOnce(kept(0, true), make, ownRemoval(B), B.signer),
+      refused("states_for_another"),
+    );
+    const otherRun = { ...ownRemoval(A), run: "f".repeat(32) };
     await assert.rejects(signOnce(kept(0, true), make, otherRun, A.signer), refused("other_run"));
     const whole = await removalOf(A, B);
     const completion = () => whole.completion as unknown as ReturnType<typeof make>;
     await assert.rejects(
-      signOnce(kept(0, true), completion, seenBy(B), B.signer),
+      signOnce(kept(0, true), completion, ownRemoval(B), B.signer),
       refused("states_for_another"),
     );
     const anotherKey = party("a.test").signer;
     await assert.rejects(
-      signOnce(kept(0, true), completion, seenBy(A), anotherKey),
+      signOnce(kept(0, true), completion, ownRemoval(A), anotherKey),
       refused("key_not_attested"),
     );
     assert.deepEqual(written, []);
-    const signed = await signOnce(kept(0, true), completion, seenBy(A), A.signer);
+    const signed = await signOnce(kept(0, true), completion, ownRemoval(A), A.signer);
     assert.equal(stagesIn([signed]).size, 0);
   });
 
@@ -180,7 +186,9 @@ describe("signOnce and countersignOnce", () => {
     const { make, count } = maker();
     for (const text of ["", "{", "[]", '{"payload":"e30=","payloadType":"x","signatures":[]}']) {
       writeFileSync(file, text);
-      await assert.rejects(signOnce(keptAt(file), make, seenBy(A), A.signer), { code: "state_unreadable" });
+      await assert.rejects(signOnce(keptAt(file), make, ownRemoval(A), A.signer), {
+        code: "state_unreadable",
+      });
       assert.equal(keptAt(file).read(), text);
     }
     assert.equal(count(), 0);

@@ -251,9 +251,9 @@ describe("verifying forged records", () => {
     ];
     const answers = new Set<string>();
     for (const [reason, bytes, by = trust] of ways) {
-      const told = [...new Set(verifyRecord(bytes, by).problems.map((problem) => problem.reason))];
-      assert.ok(told.includes(reason), `${reason}: ${told.join(", ")}`);
-      answers.add(told.toSorted().join(" "));
+      const reasons = [...new Set(verifyRecord(bytes, by).problems.map((problem) => problem.reason))];
+      assert.ok(reasons.includes(reason), `${reason}: ${reasons.join(", ")}`);
+      answers.add(reasons.toSorted().join(" "));
     }
     assert.equal(new Set(ways.map(([reason]) => reason)).size, ways.length);
     assert.equal(answers.size, ways.length, "no two ways are answered alike");

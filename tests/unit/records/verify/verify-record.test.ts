@@ -68,7 +68,7 @@ describe("verifyRecord", () => {
       organisation: "a.test",
       stage: "a2a_stop",
       condition: "token_refused",
-      seen: { operator: 2, partner: 1 },
+      observed: { operator: 2, partner: 1 },
     });
     assert.ok(report.attested.some(({ what }) => what === "backups have expired by 2027-02-21"));
     assert.deepEqual(
@@ -388,7 +388,7 @@ describe("verifyRecord", () => {
     assert.deepEqual(all.notShown, ["in_force", "acl_excludes_partner", "enforcement_holds", "members_gone"]);
     const one = await waiving(rooms.slice(0, 1));
     assert.deepEqual(
-      one.proved.map(({ condition, seen }) => [condition, seen]),
+      one.proved.map(({ condition, observed }) => [condition, observed]),
       ["acl_excludes_partner", "enforcement_holds", "members_gone"].map((condition) => [
         condition,
         { operator: rooms.length - 1 },

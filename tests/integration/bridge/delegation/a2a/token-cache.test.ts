@@ -192,7 +192,7 @@ describe("token source", () => {
       await harness.until(() => row.outcome !== undefined);
       assert.equal(row.outcome?.reason, "answered");
       assert.equal(row.attempts, 0);
-      const asked = agent.seenOf(streaming ? "stream" : "send").map(({ authorization }) => authorization);
+      const asked = agent.requestsOf(streaming ? "stream" : "send").map(({ authorization }) => authorization);
       assert.deepEqual(asked, ["Bearer token-1", "Bearer token-2"]);
       assert.equal(issuer.requests.length, 2);
     });
@@ -218,7 +218,7 @@ describe("token source", () => {
         reason: "token_refused",
         notice: "delegation_failed",
       });
-      assert.ok(agent.seen.length < 90, String(agent.seen.length));
+      assert.ok(agent.requests.length < 90, String(agent.requests.length));
       assert.doesNotMatch(harness.logged.join(""), /token-|s3cret/);
     });
   }
@@ -237,7 +237,7 @@ describe("token source", () => {
     const row = await admit();
     harness.worker().start();
     await harness.until(() => row.attempts === 3);
-    assert.deepEqual([agent.seen.length, await limiterTokens(), row.state], [0, undefined, "queued"]);
+    assert.deepEqual([agent.requests.length, await limiterTokens(), row.state], [0, undefined, "queued"]);
     issuer.answer = undefined;
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "answered");

@@ -304,8 +304,8 @@ export class World {
   /** The agent is called: one that may have the message is asked for its task first. */
   callAgent(claimed: ClaimedDelegation): string {
     const { a2aMessageId: message, a2aUnsettled, a2aTaskId } = claimed;
-    const isLookedFor = a2aUnsettled || this.#called.has(claimed);
-    assert.ok(isLookedFor || !this.#messages.has(message), `the agent gets ${message} twice`);
+    const isSearched = a2aUnsettled || this.#called.has(claimed);
+    assert.ok(isSearched || !this.#messages.has(message), `the agent gets ${message} twice`);
     this.#messages.add(message);
     this.#called.add(claimed);
     return a2aTaskId ?? `task ${message}`;

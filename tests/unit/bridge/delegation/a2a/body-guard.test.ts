@@ -142,10 +142,10 @@ describe("bounds on an agent's body", () => {
           const { text: passed, faults } = await outcome((on) =>
             boundedEvents(streamOf(cut(text, at)).stream, 100_000, () => true, on),
           );
-          const seen = (passed ?? "").split("\n").filter((line) => line.startsWith("data:"));
+          const received = (passed ?? "").split("\n").filter((line) => line.startsWith("data:"));
           assert.deepEqual(faults, []);
           assert.deepEqual(
-            seen.map((line) => JSON.parse(line.slice(5))),
+            received.map((line) => JSON.parse(line.slice(5))),
             events,
           );
         },
@@ -163,22 +163,22 @@ describe("bounds on an agent's body", () => {
   ] as const) {
     it(`an event ${why} ends the stream`, async () => {
       const source = streamOf([bytes('data: {"first":1}\n\n'), bytes(text)]);
-      const seen = await outcome((on) => boundedEvents(source.stream, 100, () => true, on));
-      assert.deepEqual(seen, { text: undefined, faults: [fault] });
+      const received = await outcome((on) => boundedEvents(source.stream, 100, () => true, on));
+      assert.deepEqual(received, { text: undefined, faults: [fault] });
     });
   }
 
   it("an event that cannot be decoded does not pass", async () => {
-    const seen = await outcome((on) =>
+    const received = await outcome((on) =>
       boundedEvents(streamOf([bytes("data: {}\n\n")]).stream, 100, () => false, on),
     );
-    assert.deepEqual(seen.faults, ["garbage"]);
+    assert.deepEqual(received.faults, ["garbage"]);
   });
 
   it("a stream of small events without end is cut off", async () => {
     const chunks = Array.from({ length: 300 }, () => bytes(`data: {"a":"123456789"}\n\n`));
-    const seen = await outcome((on) => boundedEvents(streamOf(chunks).stream, 100, () => true, on));
-    assert.deepEqual(seen.faults, ["broken"]);
+    const received = await outcome((on) => boundedEvents(streamOf(chunks).stream, 100, () => true, on));
+    assert.deepEqual(received.faults, ["broken"]);
   });
 
   it("a line that comes byte by byte costs in proportion to its length [AGT-4]", async () => {
@@ -187,8 +187,10 @@ describe("bounds on an agent's body", () => {
       const chunks = Array.from(line, (_, index) => line.subarray(index, index + 1));
       const count = countExaminedCharacters();
       try {
-        const seen = await outcome((on) => boundedEvents(streamOf(chunks).stream, 100_000, () => true, on));
-        assert.deepEqual(seen.faults, []);
+        const received = await outcome((on) =>
+          boundedEvents(streamOf(chunks).stream, 100_000, () => true, on),
+        );
+        assert.deepEqual(received.faults, []);
       } finally {
         count.end();
       }

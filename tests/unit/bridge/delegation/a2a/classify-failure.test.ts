@@ -86,9 +86,9 @@ const TABLE: readonly [string, unknown, Partial<ExchangeFacts>, A2aFailureKind][
 ];
 
 describe("classification of failed calls", () => {
-  it("the table of HTTP, JSON-RPC and network outcomes [DEL-7]", async (t) => {
+  it("each outcome of HTTP, JSON-RPC or the network is classified as the table says [DEL-7]", async (t) => {
     for (const [name, error, known, kind] of TABLE) {
-      await t.test(`${name}: ${kind}`, () => {
+      await t.test(`${name} is classified as ${kind}`, () => {
         const failure = classify(error, facts(known), NOW);
         assert.equal(failure.kind, kind);
         assert.doesNotMatch(JSON.stringify({ ...failure, message: failure.message }), /secret/);

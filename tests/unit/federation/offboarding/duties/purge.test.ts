@@ -18,7 +18,7 @@ import {
 } from "../../../../../src/federation/offboarding/run/run-file.ts";
 import { openStateFolder } from "../../../../../src/federation/state/folder.ts";
 import { CompletionPredicate } from "../../../../../src/records/format/statements.ts";
-import { type Script, type SeenRequest, scriptedHomeserver } from "../../../../support/http-server.ts";
+import { type ReceivedRequest, type Script, scriptedHomeserver } from "../../../../support/http-server.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";
 import { NO_SCOPE } from "../../../../support/removal.ts";
 import { recordWith } from "../../../../support/sample-files.ts";
@@ -39,17 +39,17 @@ class Homeserver {
   purges = true;
   /** Answers before the rest. */
   instead: Script | undefined;
-  readonly seen: string[] = [];
+  readonly requests: string[] = [];
 
   readonly script: Script = (request) => {
-    this.seen.push(`${request.method} ${request.path}`);
+    this.requests.push(`${request.method} ${request.path}`);
     const special = this.instead?.(request);
     return special !== undefined && special !== "hang" && special !== "reset" && special.status !== 599
       ? special
       : this.#answer(request);
   };
 
-  #answer({ method, path, query }: SeenRequest): ReturnType<Script> {
+  #answer({ method, path, query }: ReceivedRequest): ReturnType<Script> {
     const missing = { status: 404, body: { errcode: "M_NOT_FOUND" } };
     if (path.endsWith("/whoami")) return { body: { user_id: "@root:harbour.example" } };
     if (path.includes("/federation/destinations/")) {
@@ -165,7 +165,7 @@ describe("runPurge", () => {
       assert.equal(media.kept_in_quarantine, quarantinedMedia === "keep" ? 1 : 0);
       await runPurge(context, run, digest);
       assert.equal(
-        homeserver.seen.some((one) => one.includes("unquarantine")),
+        homeserver.requests.some((one) => one.includes("unquarantine")),
         quarantinedMedia === "purge",
       );
       assert.equal(homeserver.files.size, quarantinedMedia === "purge" ? 0 : 1);
@@ -182,13 +182,13 @@ describe("runPurge", () => {
     await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
     assert.equal(readPurge(run)?.begun?.media_done, true);
     homeserver.instead = undefined;
-    homeserver.seen.length = 0;
+    homeserver.requests.length = 0;
     await runPurge(context, run, digest);
-    assert.ok(!homeserver.seen.some((one) => one.includes("purge_media_cache")));
+    assert.ok(!homeserver.requests.some((one) => one.includes("purge_media_cache")));
     const items = readDutiesEvidence(run);
-    homeserver.seen.length = 0;
+    homeserver.requests.length = 0;
     await runPurge(context, run, digest);
-    assert.deepEqual([readDutiesEvidence(run), homeserver.seen], [items, []]);
+    assert.deepEqual([readDutiesEvidence(run), homeserver.requests], [items, []]);
   });
 
   it("a room whose ID the grammar excludes is purged, and counted among what remains [OFF-2]", async (t) => {

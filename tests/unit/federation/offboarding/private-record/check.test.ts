@@ -138,10 +138,10 @@ describe("checkRecordText", () => {
         const found = problems.find((problem) => problem.rule === rule && problem.field.startsWith(field));
         assert.ok(found, `found ${JSON.stringify(problems)}`);
         assert.ok(found.line >= 1 && found.hint !== "");
-        const told = JSON.stringify(problems);
+        const reported = JSON.stringify(problems);
         for (const word of String(value).match(/[A-Za-z0-9_-]{8,}/g) ?? []) {
           if (/^(?:BEGIN|PRIVATE|message|readmission)$/.test(word)) continue;
-          assert.ok(!told.includes(word), `${told} repeats ${word}`);
+          assert.ok(!reported.includes(word), `${reported} repeats ${word}`);
         }
       }
     });

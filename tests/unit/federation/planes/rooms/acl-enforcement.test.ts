@@ -20,7 +20,7 @@ const STATE = {
 function session(stale: Readonly<Record<string, number>>, differing?: () => never) {
   const left = new Map(Object.entries(stale));
   let now = 0;
-  const seen = { requests: 0, largest: 0, servers: new Set<string>() };
+  const counts = { requests: 0, largest: 0, servers: new Set<string>() };
   const asked = {
     note: () => undefined,
     intent: { own: "a.test", allow: ["a.test"], closing: [{ serverName: "b.test:8448" }] },
@@ -33,25 +33,29 @@ function session(stale: Readonly<Record<string, number>>, differing?: () => neve
     home: {
       differing: async (rooms: readonly string[], servers: readonly string[]) => {
         differing?.();
-        seen.requests += 1;
-        seen.largest = Math.max(seen.largest, rooms.length);
-        for (const server of servers) seen.servers.add(server);
+        counts.requests += 1;
+        counts.largest = Math.max(counts.largest, rooms.length);
+        for (const server of servers) counts.servers.add(server);
         return rooms.filter((room) => (left.get(room) ?? 0) > 0);
       },
       refresh: async (room: string) => left.set(room, (left.get(room) ?? 0) - 1),
     },
   } as unknown as RoomsSession;
-  return { asked, seen };
+  return { asked, counts };
 }
 
 const ROOMS = Array.from({ length: 1_200 }, (_, number) => `!${number}` as RoomId);
 
 describe("ACL enforcement", () => {
   it("stale entries of the enforcing cache are noticed, repaired and queried again [PLN-2]", async () => {
-    const { asked, seen } = session({ "!3": 1, "!1100": 2 });
+    const { asked, counts } = session({ "!3": 1, "!1100": 2 });
     assert.deepEqual(await enforceAtHome(asked, ROOMS), { gaps: [], isRepaired: true });
-    assert.deepEqual([seen.requests, seen.largest], [5, 500], "three for all rooms, one after each refresh");
-    assert.deepEqual([...seen.servers].sort(), ["a.test", "b.test", "b.test:8448"]);
+    assert.deepEqual(
+      [counts.requests, counts.largest],
+      [5, 500],
+      "three for all rooms, one after each refresh",
+    );
+    assert.deepEqual([...counts.servers].sort(), ["a.test", "b.test", "b.test:8448"]);
   });
 
   it("a room that stays stale is named, and the others are not [PLN-2]", async () => {
@@ -93,7 +97,7 @@ describe("ACL enforcement", () => {
   /** Rooms with a user of c.test, and what that server shows: `shows(room number, now)`. */
   function retained(count: number, shows: (room: number, now: number) => boolean) {
     let now = 0;
-    const seen = { questions: 0, read: 0 };
+    const counts = { questions: 0, read: 0 };
     const rooms = Array.from({ length: count }, (_, n) => ({
       ...STATE,
       roomId: `!${n}` as RoomId,
@@ -110,7 +114,7 @@ describe("ACL enforcement", () => {
       },
       signed: {
         request: async (_: string, __: string, path: string) => {
-          seen.questions += 1;
+          counts.questions += 1;
           now += 2;
           return { status: shows(Number(decodeURIComponent(path).split("$")[1]), now) ? 200 : 404 };
         },
@@ -118,23 +122,23 @@ describe("ACL enforcement", () => {
       operator: {
         // Nobody is left who could send it again; that it is tried is what counts.
         roomState: async () => {
-          seen.read += 1;
+          counts.read += 1;
           return undefined;
         },
       },
     } as unknown as RoomsSession;
-    return { rooms: rooms as unknown as RoomState[], withServer, seen };
+    return { rooms: rooms as unknown as RoomState[], withServer, counts };
   }
 
   it("a retained server that is behind is waited for, with few requests and no ACL sent again [PLN-2]", async () => {
-    const { rooms, withServer, seen } = retained(100, (room, now) => now >= room * 100);
+    const { rooms, withServer, counts } = retained(100, (room, now) => now >= room * 100);
     assert.deepEqual(await enforceAtRetained(withServer, rooms), []);
-    assert.equal(seen.read, 0);
-    assert.ok(seen.questions < 1_000, String(seen.questions));
+    assert.equal(counts.read, 0);
+    assert.ok(counts.questions < 1_000, String(counts.questions));
   });
 
   it("rooms that a retained server never shows are named, and no other room waits for them [PLN-2]", async () => {
-    const { rooms, withServer, seen } = retained(100, (room) => room >= 20);
+    const { rooms, withServer, counts } = retained(100, (room) => room >= 20);
     const gaps = await enforceAtRetained(withServer, rooms);
     assert.deepEqual(
       gaps.map(({ room }) => room).sort(),
@@ -144,7 +148,7 @@ describe("ACL enforcement", () => {
         .sort(),
     );
     assert.ok(gaps.every(({ reason }) => reason === "unproven_at_retained"));
-    assert.equal(seen.read, 20, "the ACL of each was to be sent again, once");
+    assert.equal(counts.read, 20, "the ACL of each was to be sent again, once");
   });
 
   it("an ACL that is sent again keeps what others wrote into it [PLN-2]", async () => {

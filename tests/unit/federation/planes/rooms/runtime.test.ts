@@ -44,22 +44,23 @@ describe("roomsDrift", () => {
   it("a drift check ends in time, and the next one begins where it ended [PLN-2]", async () => {
     const homeserver = session(120);
     const cursor: DriftCursor = {};
-    const seen = new Set<string>();
+    const compared = new Set<string>();
     for (const expected of [50, 50, 50]) {
       const found = await roomsDrift(homeserver, cursor);
       assert.ok(Math.abs(found.length - expected) <= 8, `${found.length} rooms in one look`);
       for (const { subject, kind } of found) {
         assert.equal(kind, "acl");
-        seen.add(subject);
+        compared.add(subject);
       }
     }
-    assert.equal(seen.size, 120);
+    assert.equal(compared.size, 120);
   });
 
   it("every drift check covers all rooms where there are few [PLN-2]", async () => {
     const homeserver = session(20);
     const cursor: DriftCursor = {};
-    for (let looks = 0; looks < 3; looks++) assert.equal((await roomsDrift(homeserver, cursor)).length, 20);
+    for (let passes = 0; passes < 3; passes++)
+      assert.equal((await roomsDrift(homeserver, cursor)).length, 20);
   });
 
   it("each drift check covers the enforcement in every room, whichever plans it reaches [PLN-2]", async () => {
