@@ -40,6 +40,8 @@ export async function startAgents(
   const key = await testKey("bench");
   const cards = new Map<string, Uint8Array>();
   const readyAt = new Map<string, number>();
+  // Made once: what a hostile answer costs its agent would count as the bridge's time.
+  const parts = new Map(Object.values(behaviours).map((one) => [one, JSON.stringify(partsOf(one))]));
   let polls = 0;
   const taskOf = (behaviour: AgentBehaviour, id: string) => {
     const task = (state: string, rest: object = {}) => ({ id, contextId: id, status: { state, ...rest } });
@@ -62,7 +64,10 @@ export async function startAgents(
     if (behaviour.kind === "task") readyAt.set(id, performance.now() + behaviour.ms);
     if (["task", "never-done", "input_required"].includes(behaviour.kind))
       return result({ task: taskOf(behaviour, id) });
-    result({ message: { messageId: id, role: "ROLE_AGENT", parts: partsOf(behaviour) } });
+    const head = JSON.stringify({ jsonrpc: "2.0", id: call.id }).slice(0, -1);
+    const message = `{"messageId":"${id}","role":"ROLE_AGENT","parts":${parts.get(behaviour)}}`;
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(`${head},"result":{"message":${message}}}`);
   };
   const server = await listen((request, body, response) => {
     const name = (request.url ?? "").split("/")[1] ?? "";

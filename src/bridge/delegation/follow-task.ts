@@ -24,6 +24,9 @@ const REPORT_LENGTH_MAX = 2_000;
 export const FAULTS_MAX = 5;
 const UNKNOWN_WAIT_MS_MIN = 500;
 const POLL_MS_MIN = 500;
+/** An old task is polled more rarely, so that an agent that never ends its tasks does not get ever more polls. */
+const POLL_PART_OF_AGE = 1 / 20;
+const POLL_OF_OLD_MS_MAX = 30_000;
 
 export interface Followed {
   readonly taskId: string;
@@ -160,7 +163,8 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
     // The first poll after a claim leads to a stream at once; after a broken stream there is a pause.
     const streams = from.streams && !isBroken && streamsOpened < STREAM_TRIES;
     if (!streams || !host.mayStream(claimed.agentId)) {
-      return later(Math.max(POLL_MS_MIN, check?.target.entry.pollInterval ?? 0), true);
+      const ofAge = Math.min((running.now - followed.acceptedAt) * POLL_PART_OF_AGE, POLL_OF_OLD_MS_MAX);
+      return later(Math.max(POLL_MS_MIN, check?.target.entry.pollInterval ?? 0, ofAge), true);
     }
     streamsOpened++;
     lastEventAt = running.now;

@@ -167,6 +167,27 @@ describe("following a task", () => {
     assert.equal(row.outcome?.reason, "answered");
   });
 
+  it("a task is polled at first every two seconds, and at the end of half an hour every thirty [DEL-5]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.behaviour.plan = SLOW;
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "following");
+    const pollsWithin = async (seconds: number) => {
+      const [before, since] = [agent.requestsOf("get").length, harness.clock.now()];
+      await harness.until(() => harness.clock.now() - since >= seconds * 1_000);
+      return agent.requestsOf("get").length - before;
+    };
+    const first = await pollsWithin(30);
+    assert.ok(first >= 13 && first <= 16, `${first} polls in the first 30 s`);
+    await harness.clock.advance(1_770_000);
+    const last = await pollsWithin(120);
+    assert.ok(last >= 3 && last <= 5, `${last} polls in 120 s after half an hour`);
+    agent.behaviour.releaseAll();
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "answered");
+  });
+
   it("a poll that fails is repeated with a back-off, and the task is answered when the agent is back", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.behaviour.plan = SLOW;
