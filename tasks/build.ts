@@ -72,6 +72,11 @@ export async function build(args: readonly string[]): Promise<number> {
   return 0;
 }
 
+/** The files that a package's bundle is made of, from the root. */
+export async function bundledSources(name: keyof typeof PACKAGES): Promise<readonly string[]> {
+  return Object.keys((await bundleFiles(PACKAGES[name], "dist")).metafile.inputs);
+}
+
 async function buildPackage(wanted: Package): Promise<void> {
   const dist = join(ROOT, wanted.folder, "dist");
   rmSync(dist, { recursive: true, force: true });

@@ -1,7 +1,9 @@
-// The npm packages as their users get them: packed, then installed into an empty folder. Needs npm, no registry.
+// The npm packages as their users get them: packed, then installed into an empty folder without a registry; and the oldest
+// Node.js that each admits, from the registry once, by the lock file in tests/lab/package/oldest-node.
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync } from "node:fs";
 import { delimiter, join } from "node:path";
+import { sha256 } from "../../src/domain/digest.ts";
 import { type Finished, ROOT, run, writeFile } from "./temporary.ts";
 
 /** The only package that `drawbridge` installs besides itself. */
@@ -32,6 +34,22 @@ async function pack(into: string, ...args: readonly string[]): Promise<readonly 
     tarball: join(into, filename),
     files: files.map(({ path }) => path),
   }));
+}
+
+/** The program of the oldest Node.js that a package admits; kept in the clone for the next run. */
+export async function oldestNode(name: "drawbridge" | "drawbridge-verify"): Promise<string> {
+  const pinned = join(ROOT, "tests", "lab", "package", "oldest-node");
+  const tools = join(ROOT, ".drawbridge", "tools");
+  const lock = sha256(readFileSync(join(pinned, "package-lock.json"))).toString("hex");
+  const folder = join(tools, `oldest-node-${lock.slice(0, 12)}`);
+  if (!existsSync(folder)) {
+    mkdirSync(tools, { recursive: true });
+    const staging = mkdtempSync(join(tools, "oldest-node.new-"));
+    cpSync(pinned, staging, { recursive: true });
+    await npm(staging, "ci", "--ignore-scripts", "--no-audit", "--no-fund");
+    renameSync(staging, folder);
+  }
+  return join(folder, "node_modules", `${name}-${process.arch}`, "bin", "node");
 }
 
 /** Packs `drawbridge` and `drawbridge-verify` as npm does before it publishes them. */

@@ -10,11 +10,13 @@ import manifest from "../../../package.json" with { type: "json" };
 import verifierManifest from "../../../packages/verify/package.json" with { type: "json" };
 import { systemClock } from "../../../src/domain/clock.ts";
 import { generateSigningKeys } from "../../../src/issuer/server.ts";
+import { bundledSources } from "../../../tasks/build.ts";
 import { testDatabase } from "../../support/database.ts";
 import { eventually } from "../../support/gateway.ts";
 import {
   installPackages,
   machineEnvironment,
+  oldestNode,
   type PackedPackage,
   packDependency,
   packPackages,
@@ -23,6 +25,7 @@ import { party, removalOf } from "../../support/removal.ts";
 import { ROOT, run, start, writeFile } from "../../support/temporary.ts";
 
 const MB = 1_000_000;
+const LINK = /\]\(([^)#:]+)(?:#[^)]*)?\)|src="([^":]+)"/g;
 const folder = mkdtempSync(join(tmpdir(), "drawbridge packages "));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -72,7 +75,7 @@ describe("npm package drawbridge", () => {
     const migrations = globSync("src/bridge/ledger/migrations/*.sql", { cwd: ROOT });
     assert.ok(migrations.length > 0);
     for (const file of [
-      ...globSync("docs/operating/*.md", { cwd: ROOT }).filter((guide) => !guide.endsWith("the-lab.md")),
+      ...globSync("docs/operating/*.md", { cwd: ROOT }),
       ...globSync("docs/reference/*.md", { cwd: ROOT }),
       "docs/reference/schemas/bridge.schema.json",
       ...globSync("deploy/*/*", { cwd: ROOT }),
@@ -88,33 +91,37 @@ describe("npm package drawbridge", () => {
     }
   });
 
-  it("contains every page that a guide links to", () => {
-    const files = new Set(packed.drawbridge.files);
-    const links = packed.drawbridge.files
-      .filter((file) => /^docs\/operating\/.*\.md$/.test(file))
+  it("contains every page and picture that its README, or a guide, links to", () => {
+    const { files } = packed.drawbridge;
+    const links = files
+      .filter((file) => /^(?:[^/]*|docs\/[^/]*|docs\/operating\/.*)\.md$/.test(file))
       .flatMap((file) =>
-        [...readFileSync(join(ROOT, file), "utf8").matchAll(/\]\(([^)#:]+)(?:#[^)]*)?\)/g)].map(([, link]) =>
-          posix.normalize(posix.join(posix.dirname(file), link ?? "")),
+        [...readFileSync(join(installed, file), "utf8").matchAll(LINK)].map(([, link, picture]) =>
+          posix.join(posix.dirname(file), link ?? picture ?? ""),
         ),
       );
-    assert.ok(links.length > 50);
+    assert.ok(links.includes("docs/images/answer.png") && links.length > 100, `${links.length}`);
     assert.deepEqual(
-      links.filter((link) => !files.has(link)),
+      links.filter((link) => !files.some((file) => file === link || file.startsWith(`${link}/`))),
       [],
     );
   });
 
-  it("contains no lab, example, test, embedded database or Node.js binary", () => {
+  it("contains no lab, example, test, embedded database or Node.js binary", async () => {
     assert.deepEqual(
       packed.drawbridge.files.filter((file) =>
-        /^(?:src|lab|examples|tests|tasks|packages|node_modules)\/|the-lab|docs-qa|fed-status/.test(file),
+        /^(?:src|lab|examples|tests|tasks|packages|node_modules)\//.test(file),
       ),
       [],
     );
-    const bundled = globSync("dist/*.js", { cwd: installed }).flatMap(
-      (file) => readFileSync(join(installed, file), "utf8").match(/^\/\/ (?:lab|examples|tests)\/.*/gm) ?? [],
+    const bundled = [await bundledSources("drawbridge"), await bundledSources("drawbridge-verify")].flat();
+    assert.ok(bundled.includes("src/cli/main.ts") && bundled.includes("packages/verify/main.ts"));
+    assert.deepEqual(
+      bundled.filter(
+        (file) => !/^(?:src|packages\/verify|node_modules|global:.*)(?:\/|$)|^package\.json$/.test(file),
+      ),
+      [],
     );
-    assert.deepEqual(bundled, []);
     assert.deepEqual(
       globSync("{*,@*/*}", { cwd: modules }).filter(
         (name) => !name.startsWith(".") && name !== "@matrix-org",
@@ -217,6 +224,22 @@ describe("npm package drawbridge", () => {
     assert.match(readFileSync(join(directory, "bridge.yaml"), "utf8"), /a\.test/);
   });
 
+  it("runs on the oldest Node.js that it admits", async () => {
+    const node = await oldestNode("drawbridge");
+    const old = (...args: string[]) =>
+      run(node, [join(modules, ".bin", "drawbridge"), ...args], { cwd: folder });
+    const { stdout } = await run(node, ["--version"]);
+    if (process.arch === "x64") assert.equal(`>=${stdout.trim().slice(1)}`, manifest.engines.node);
+    assert.equal((await old("--version")).stdout, `${manifest.version}\n`);
+    const init = await old(
+      ...["bridge", "init", "--directory", join(folder, "an old bridge")],
+      ...["--server-name", "a.test", "--homeserver-url", "http://127.0.0.1:8008"],
+    );
+    assert.equal(init.code, 0, init.stderr);
+    const { code, stderr } = await old("verify", written.record, "--trust", written.trust);
+    assert.equal(code, 0, stderr);
+  });
+
   it("migrates the database with the files of its bundle when the bridge starts", async (t) => {
     const { url, pool } = await testDatabase(t, { migrated: false });
     const config = join(folder, "a bridge", "bridge.yaml");
@@ -300,6 +323,15 @@ describe("npm package drawbridge-verify", () => {
     );
     assert.deepEqual(imported.toSorted(), ["createPublicKey", "hash", "verify"]);
     assert.doesNotMatch(bundle, /createPrivateKey|createSign|crypto\.subtle/);
+  });
+
+  it("runs on the oldest Node.js that it admits", async () => {
+    const node = await oldestNode("drawbridge-verify");
+    const { stdout } = await run(node, ["--version"]);
+    if (process.arch === "x64") assert.equal(`>=${stdout.trim().slice(1)}`, verifierManifest.engines.node);
+    const verifier = join(modules, ".bin", "drawbridge-verify");
+    const { code, stderr } = await run(node, [verifier, written.record, "--trust", written.trust]);
+    assert.equal(code, 0, stderr);
   });
 
   it("verifies a record, and refuses one that was changed", async () => {
