@@ -70,14 +70,14 @@ const BEHAVIOURS: Readonly<Record<string, string>> = {
   "OFF-1":
     "The private record of a removal lies outside version control, and refuses secrets, content and personal contacts by rules with names.",
   "OFF-2":
-    "A stage is stated only when its exit condition was seen to hold, and signed by both organisations, who share nothing but files.",
+    "A stage is stated only when its exit condition was observed to hold, and signed by both organisations, who share nothing but files.",
   "OFF-3":
     "The record of a removal is complete in six parts, signed by both, bound by digest to its evidence, and verified offline, also by others' tools.",
   "OFF-4": "A removal is probed from outside, as the partner and by a neutral third server.",
   "OFF-5":
     "A record is judged again from its evidence by the table of conditions that whoever signs uses: nothing is proved without the probes, subjects, answers and times that show it.",
   "RDM-1":
-    "A removed partner comes back as a new one: in order, with fresh identities, each plane seen to be open, the rooms by choice.",
+    "A removed partner comes back as a new one: in order, with fresh identities, each plane observed to be open, the rooms by choice.",
   "PRT-1":
     "One agent's identity is rotated, pinned or withdrawn under guards; planes 1 to 3 stay as they are, the old identity fails, the new one verifies.",
   "NOT-1": "The bridge's notices are content-free, bounded, and never repeated after a crash.",

@@ -93,7 +93,7 @@ function postings(poster: Person, watcher: Person, room: RoomId): WatchedAttempt
       const { answer, eventId } = await poster.send(room);
       if (eventId === undefined) return homeserverRefusal(answer) ?? unclear(answer.status);
       const arrived = await pollFor(async () => (await watcher.sees(room, eventId)) || undefined, ARRIVED);
-      // A message that is not seen may only be late.
+      // A message that has not arrived may only be late.
       return arrived
         ? { ...unclear(200), verdict: "open", reason: "arrived" }
         : { ...unclear(200), reason: "not_arrived" };

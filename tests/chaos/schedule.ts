@@ -35,7 +35,7 @@ export type Fault = { readonly atMs: number } & (
   | { readonly kind: "agent"; readonly answers: AgentFault; readonly forMs: number }
   /** The clock of a bridge jumps, and back at the end of the round. */
   | { readonly kind: "clock"; readonly target: BridgeName; readonly byMs: number }
-  /** The organisation of the agent contains that of the bridges, and restores it when the planes are seen closed. */
+  /** The organisation of the agent contains that of the bridges, and restores it when the planes are observed closed. */
   | { readonly kind: "contain" }
 );
 

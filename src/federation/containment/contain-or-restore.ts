@@ -148,7 +148,7 @@ function resultOf(
   };
 }
 
-/** @param gatewayClosed when the gateway plane was closed; undefined when it was not seen closed yet */
+/** @param gatewayClosed when the gateway plane was closed; undefined when it was not observed closed yet */
 export function limitsOf(act: Act, serverName: string, gatewayClosed?: number | "unmanaged") {
   if (act === "restore") {
     return [

@@ -1,4 +1,4 @@
-// A removed partner comes back, on a real repository over scripted planes: in order, as a new one, seen to be open.
+// A removed partner comes back, on a real repository over scripted planes: in order, as a new one, observed to be open.
 
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";

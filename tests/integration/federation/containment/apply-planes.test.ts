@@ -127,7 +127,7 @@ describe("applyPlanes", () => {
     assert.deepEqual(parts.applied, ["border"]);
     assert.equal(events.filter(({ event }) => event === "drift").length, 1);
 
-    // Where nothing is seen to drift, and a real part says that the partner passes.
+    // Where nothing is observed to drift, and a real part says that the partner passes.
     const { probe } = federation.planes.gateway;
     const says = { opened: true };
     Object.assign(federation.planes.gateway, {
