@@ -10,10 +10,7 @@ export const addCommand = defineCommand({
     required("--card-url <url>", "where its signed card is served"),
     required("--jwks <file>", "the public key that signs its card: a JWK or a JWK set"),
     ["--key-id <id>", "which key of the set; or the kid of a JWK that has none"],
-    [
-      "--allowed-origin <origin>",
-      "where its interfaces are, when that is not the card's origin, or is a private host name",
-    ],
+    ["--allowed-origin <origin>", "where its interfaces are, if not at its card's origin, or a private host"],
     OPTION.federation,
     OPTION.json,
   ],

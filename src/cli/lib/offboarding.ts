@@ -15,7 +15,7 @@ import { print, say } from "./output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
 export const RUN_OPTIONS = [OPTION.federation, RUN_ID, OPTION.json] as const;
-export const PROBING_RUN_OPTIONS = [OPTION.federation, RUN_ID, OPTION.probe, OPTION.json] as const;
+export const PROBE_OPTIONS = [OPTION.federation, RUN_ID, OPTION.probe, OPTION.json] as const;
 
 export type RunStatus = ReturnType<typeof statusOf>;
 type RunOptions = DeploymentOptions & { readonly runId: string | undefined };

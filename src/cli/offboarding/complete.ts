@@ -1,10 +1,10 @@
 // drawbridge offboarding complete: states that the removal is whole, after every plane was probed again.
 import { complete } from "../../federation/offboarding/steps/sign-and-complete.ts";
 import { defineCommand } from "../lib/command.ts";
-import { openOffboarding, PROBING_RUN_OPTIONS, printDone } from "../lib/offboarding.ts";
+import { openOffboarding, PROBE_OPTIONS, printDone } from "../lib/offboarding.ts";
 
 export const completeCommand = defineCommand({
-  options: PROBING_RUN_OPTIONS,
+  options: PROBE_OPTIONS,
   help: `
 For the organisation that decided, once both have signed all six stages. Every plane is probed again without
 being brought in order, so that one which was opened by hand is noticed; the static tests are run. The partner

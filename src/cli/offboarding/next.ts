@@ -1,3 +1,4 @@
+// drawbridge offboarding next: closes the plane whose turn it is, and shows that it is closed.
 import { next } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
@@ -5,20 +6,14 @@ import { type Evaluated, isSettled } from "../../records/conditions/evaluate.ts"
 import { stateOf } from "../federation/contain-or-restore.ts";
 import { defineCommand } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import {
-  blockLines,
-  openOffboarding,
-  PROBING_RUN_OPTIONS,
-  printDone,
-  type RunStatus,
-} from "../lib/offboarding.ts";
+import { blockLines, openOffboarding, PROBE_OPTIONS, printDone, type RunStatus } from "../lib/offboarding.ts";
 import { short } from "../lib/output.ts";
 
 type NextResult = Awaited<ReturnType<typeof next>>;
 
 export const nextCommand = defineCommand({
   options: [
-    ...PROBING_RUN_OPTIONS,
+    ...PROBE_OPTIONS,
     ["--skip-countersignature <reason>", "open the next stage before both have signed the last one; a word"],
   ],
   help: `

@@ -7,7 +7,7 @@ import { readInput } from "../../runtime/read-input.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { defineCommand, parser } from "../lib/command.ts";
 import { ExitCode } from "../lib/exit-codes.ts";
-import { blockLines, openOffboarding, PROBING_RUN_OPTIONS, printDone } from "../lib/offboarding.ts";
+import { blockLines, openOffboarding, PROBE_OPTIONS, printDone } from "../lib/offboarding.ts";
 
 const seconds = parser("number of seconds", (text) => {
   const value = Number(text);
@@ -16,7 +16,7 @@ const seconds = parser("number of seconds", (text) => {
 
 export const runCommand = defineCommand({
   options: [
-    ...PROBING_RUN_OPTIONS,
+    ...PROBE_OPTIONS,
     ["--import <file>", "take in the other organisation's file, whenever it is there or changes"],
     ["--export <file>", "write everything that is signed, for the other organisation"],
     ["--wait <seconds>", "how long to wait for the file of the other one", { default: 0, parse: seconds }],

@@ -1,10 +1,10 @@
 // drawbridge offboarding sign: signs what was shown here, and countersigns what the other organisation has stated.
 import { sign } from "../../federation/offboarding/steps/sign-and-complete.ts";
 import { defineCommand } from "../lib/command.ts";
-import { openOffboarding, PROBING_RUN_OPTIONS, printDone } from "../lib/offboarding.ts";
+import { openOffboarding, PROBE_OPTIONS, printDone } from "../lib/offboarding.ts";
 
 export const signCommand = defineCommand({
-  options: PROBING_RUN_OPTIONS,
+  options: PROBE_OPTIONS,
   help: `
 Signs every stage of one's own that was shown closed, and countersigns what was imported. Before a completion
 is countersigned, every plane is probed again (with --probe-config from outside as well). Nothing is signed twice.
