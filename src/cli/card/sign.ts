@@ -5,6 +5,7 @@ import { importSigningKey, signCard } from "../../cards/sign.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { membersOf, parseJson } from "../../domain/json.ts";
 import { readInput } from "../../runtime/read-input.ts";
+import { readSecret } from "../../runtime/secrets.ts";
 import { findingLine } from "../lib/card-files.ts";
 import { defineCommand, required } from "../lib/command.ts";
 import { printData, say } from "../lib/output.ts";
@@ -21,7 +22,7 @@ A signature under the same key ID is replaced, others are kept. Serve the result
 proxy that writes the card anew may break the signature. What \`card lint\` finds is printed on standard error.`,
   async run([card], options) {
     const bytes = readInput(card);
-    const text = readInput(options.key).toString("utf8");
+    const text = readSecret({ file: options.key }, "");
     const key = await importSigningKey(text);
     const { kid = options.keyId } = membersOf(parseJson(text));
     if (kid !== options.keyId) {

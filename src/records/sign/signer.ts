@@ -3,9 +3,10 @@
 // key; a signature is added to exactly the bytes that the first one is over, in the one form that records have.
 import { spawnSync } from "node:child_process";
 import { createPrivateKey, createPublicKey, generateKeyPairSync, sign, verify } from "node:crypto";
-import { readFileSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { DrawbridgeError } from "../../domain/errors.ts";
+import { readSecret } from "../../runtime/secrets.ts";
 import { createFile, PUBLIC } from "../../runtime/write-file.ts";
 import { type DsseEnvelope, preAuthenticationEncoding, withSignature } from "../format/dsse-envelope.ts";
 import { inOneForm, inOneFormFromAny, keyIdOf, type RecordKey } from "../format/ecdsa-p256.ts";
@@ -19,7 +20,7 @@ export interface Signer {
 const TIMEOUT_MS = 120_000;
 const SIGNATURE_BYTES_MAX = 72;
 
-/** Signs with a PKCS #8 PEM file. @throws DrawbridgeError `secret_unavailable` when it is no P-256 private key */
+/** Signs with a PKCS #8 PEM file. @throws DrawbridgeError `secret_unavailable`: no P-256 private key, or others may read it */
 export function fileSigner(file: string): Signer {
   const keyId = keyIdOf(createPublicKey(readPrivateKey(file)));
   return {
@@ -41,8 +42,9 @@ export function fileSigner(file: string): Signer {
 }
 
 function readPrivateKey(file: string) {
+  const pem = readSecret({ file }, "");
   try {
-    const key = createPrivateKey({ key: readFileSync(file), format: "pem" });
+    const key = createPrivateKey({ key: pem, format: "pem" });
     if (key.asymmetricKeyType === "ec" && key.asymmetricKeyDetails?.namedCurve === "prime256v1") return key;
   } catch {
     // Reported below, without what the file holds.

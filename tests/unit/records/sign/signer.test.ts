@@ -1,7 +1,7 @@
 // Who signs: a key in a file, or a program that holds it; and what is refused from either.
 import assert from "node:assert/strict";
 import { createPublicKey, generateKeyPairSync, verify } from "node:crypto";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it, type TestContext } from "node:test";
@@ -56,6 +56,17 @@ describe("signer", () => {
     await assert.rejects(signer.sign(DATA), { code: "secret_unavailable" });
   });
 
+  it("a key file that others may read is refused", (t) => {
+    const { privateKeyFile } = keyIn(temporaryFolder(t));
+    for (const mode of [0o640, 0o604, 0o602]) {
+      chmodSync(privateKeyFile, mode);
+      assert.throws(() => fileSigner(privateKeyFile), {
+        code: "secret_unavailable",
+        message: /others may read/,
+      });
+    }
+  });
+
   it("a file without a P-256 key is refused, and the error quotes nothing of it", async (t) => {
     const file = join(temporaryFolder(t), "key.pem");
     const pem = (curve: string) =>
@@ -67,7 +78,7 @@ describe("signer", () => {
       passphrase: "x",
     });
     for (const text of ["", "a secret that is no key", pem("secp384r1"), encrypted]) {
-      writeFileSync(file, text);
+      writeFileSync(file, text, { mode: 0o600 });
       assert.throws(
         () => fileSigner(file),
         (error: Error & { code?: string }) =>
