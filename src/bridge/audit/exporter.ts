@@ -1,6 +1,6 @@
 // Copies audit records from the ledger to the audit file, one JSON object a line.
-// Invariants: a record is in the file exactly once, whatever is killed in between; a line is whole or cut
-// off on the next start; records are marked exported only after the file was synced.
+// Invariants: a record is in the file exactly once, whatever is killed or fails in between; an unfinished line is cut off
+// before the next one is written; records are marked exported only after the file was synced.
 import { mkdirSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -15,20 +15,17 @@ const BATCH = 500;
 const TAIL_BYTES = 4 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
-/** Cuts off an unfinished last line, and returns the IDs in the tail of the file. */
+/** Cuts off an unfinished last line, and returns the lines in the tail of the file. */
 async function repairTail(handle: FileHandle): Promise<Set<string>> {
   const { size } = await handle.stat();
   const length = Math.min(size, TAIL_BYTES);
   const { buffer } = await handle.read(Buffer.alloc(length), 0, length, size - length);
   const whole = buffer.lastIndexOf(NEWLINE) + 1;
   if (whole < length) await handle.truncate(size - length + whole);
-  const ids = new Set<string>();
-  for (const line of buffer.toString("utf8", 0, whole).split("\n")) {
-    const id = /^\{"audit_id":"([0-9]+)"/.exec(line)?.[1];
-    if (id !== undefined) ids.add(id);
-  }
-  return ids;
+  return new Set(buffer.toString("utf8", 0, whole).split("\n"));
 }
+
+const lineOf = ({ id, record }: AuditRow) => JSON.stringify({ audit_id: id, ...record });
 
 export interface AuditExporterOptions {
   readonly outbox: AuditOutbox;
@@ -42,7 +39,7 @@ export interface AuditExporterOptions {
 export function createAuditExporter({ outbox, clock, log, file, isTurn, onError }: AuditExporterOptions) {
   mkdirSync(dirname(file), { recursive: true });
   let handle: FileHandle | undefined;
-  /** Written but perhaps not yet marked: what a crash between the two leaves behind. */
+  /** Whole lines, which a crash may have left unmarked: in a database that was put back, new records have IDs of old ones. */
   let written = new Set<string>();
   const loop = new WorkLoop({
     clock,
@@ -59,30 +56,33 @@ export function createAuditExporter({ outbox, clock, log, file, isTurn, onError 
       await close();
       return false;
     }
-    if (handle === undefined) {
-      handle = await open(file, "a+", 0o600);
-      written = await repairTail(handle);
+    try {
+      if (handle === undefined) {
+        handle = await open(file, "a+", 0o600);
+        written = await repairTail(handle);
+      }
+      const to = handle;
+      const exported = await outbox.export(BATCH, (records) => append(to, records), clock.now());
+      // Marked for good. Others that were written stay known until they are.
+      for (const row of exported) written.delete(lineOf(row));
+      return exported.length === BATCH;
+    } catch (error) {
+      // A part of the lines may be written: the tail of the file says which.
+      await close().catch(() => undefined);
+      throw error;
     }
-    const to = handle;
-    const exported = await outbox.export(BATCH, (records) => append(to, records), clock.now());
-    // Marked for good. Others that were written stay known until they are.
-    for (const { id } of exported) written.delete(id);
-    return exported.length === BATCH;
   }
 
   async function append(to: FileHandle, records: readonly AuditRow[]): Promise<void> {
-    const missing = records.filter(({ id }) => !written.has(id));
-    if (missing.length === 0) return;
-    const lines = missing.map(({ id, record }) => `${JSON.stringify({ audit_id: id, ...record })}\n`);
-    await to.appendFile(lines.join(""));
+    const missing = records.map(lineOf).filter((line) => !written.has(line));
+    await to.appendFile(missing.map((line) => `${line}\n`).join(""));
     await to.datasync();
-    // Should marking them fail now, the next round finds them again and knows they are written.
-    for (const { id } of missing) written.add(id);
   }
 
   async function close(): Promise<void> {
-    await handle?.close();
+    const closing = handle;
     handle = undefined;
+    await closing?.close();
   }
 
   return { loop, round, close };

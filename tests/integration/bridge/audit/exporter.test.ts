@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
@@ -165,7 +166,9 @@ describe("audit records and their export", () => {
     const fixture = await ledgerFixture(t);
     const file = auditFile(t);
     await someDelegations(fixture, 4);
-    const [third = assert.fail()] = await fixture.rows("SELECT id FROM bridge_audit ORDER BY id OFFSET 2");
+    const [third = assert.fail()] = await fixture.rows(
+      "SELECT id, record FROM bridge_audit ORDER BY id OFFSET 2",
+    );
     await fixture.pool.query("UPDATE bridge_audit SET exported_at = now() WHERE id >= $1", [third["id"]]);
     let isTurn = true;
     const first = exporter(fixture, file, { isTurn: () => isTurn });
@@ -174,7 +177,8 @@ describe("audit records and their export", () => {
     await first.round();
     await fixture.pool.query("UPDATE bridge_audit SET exported_at = NULL WHERE id >= $1", [third["id"]]);
     // What the other process has written: one record whole, and a part of the next one.
-    appendFileSync(file, `{"audit_id":"${third["id"]}"}\n{"audit_id":"`);
+    const { id, record } = third as { id: string; record: object };
+    appendFileSync(file, `${JSON.stringify({ audit_id: id, ...record })}\n{"audit_id":"`);
     isTurn = true;
     await first.round();
     await first.close();
@@ -200,6 +204,42 @@ describe("audit records and their export", () => {
     await one.round();
     await one.close();
     assert.deepEqual(ids(file), ["2", "3", "1"]);
+  });
+
+  it("each record is in the file once, on a line of its own, when the disk was full in the middle of a batch [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const file = auditFile(t);
+    await someDelegations(fixture, 5);
+    const one = exporter(fixture, file);
+    const probe = await open(file, "a");
+    await probe.close();
+    const handles: Pick<FileHandle, "appendFile"> = Object.getPrototypeOf(probe);
+    const full = t.mock.method(handles, "appendFile", async function (this: FileHandle, lines: string) {
+      await this.write(lines.slice(0, lines.length * 0.7));
+      throw Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
+    });
+    await assert.rejects(one.round(), { code: "ENOSPC" });
+    full.mock.restore();
+    await one.round();
+    await one.close();
+    assert.deepEqual(ids(file), ["1", "2", "3", "4", "5"]);
+  });
+
+  it("a new record is exported though the file has an older one with its ID, after a backup was put back [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const file = auditFile(t);
+    await someDelegations(fixture, 2);
+    const first = exporter(fixture, file);
+    await first.round();
+    await first.close();
+    await fixture.rows("DELETE FROM bridge_audit WHERE id = 2");
+    await fixture.rows("SELECT setval('bridge_audit_id_seq', 1)");
+    await fixture.admit([job("new")], { capacity: { roomQueue: 0, globalQueue: 0 } });
+    const second = exporter(fixture, file);
+    await second.round();
+    await second.close();
+    assert.deepEqual(ids(file), ["1", "2", "2"]);
+    assert.match(readFileSync(file, "utf8"), /"event_id":"\$new"/);
   });
 
   it("records wait in the database when the file cannot be written [AUD-1]", async (t) => {
