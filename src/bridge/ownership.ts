@@ -1,11 +1,13 @@
 // What this process owns among those on one database: the machines of ghosts, shared out evenly, and the work that one
 // process does at a time.
-// Invariants: a ghost has one owner, and the fence of its store stands behind that; what is given up is closed first; a
-// process that loses its connection owns and claims nothing until it has a new one.
+// Invariants: a ghost has one owner, and the fence of its store stands behind that; what is given up is closed first, each
+// ghost by itself; a process that drains has no share of them, and one that loses its connection owns and claims nothing until
+// it has a new one; nothing but its own connection keeps it from observing, else the server would end that.
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
 import { errorName } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
+import { resultWithin } from "../runtime/concurrency.ts";
 import { QUERY_TIMEOUT_MS } from "./ledger/postgres-servers.ts";
 import type { ProcessConnection } from "./ledger/processes.ts";
 
@@ -21,8 +23,8 @@ export interface OwnershipOptions {
   /** Whether the ghost's machine is open, or was tried to be opened: before, nothing is claimed for it. */
   readonly isSettled: (ghost: GhostMxid) => boolean;
   readonly onTaken: () => void;
-  /** Closes the machines of these ghosts; `hasLost`: another process may have taken them already. */
-  readonly close: (ghosts: readonly GhostMxid[], hasLost: boolean) => Promise<void>;
+  /** Closes the machine of a ghost; `hasLost`: another process may have taken it already. */
+  readonly close: (ghost: GhostMxid, hasLost: boolean) => Promise<void>;
   /** This process counts as ended, and its leases are released. */
   readonly onLost: () => void;
   readonly onReleased: () => void;
@@ -54,6 +56,7 @@ export class Ownership {
   #live: readonly string[] = [];
   #releasesUntil = Number.NEGATIVE_INFINITY;
   #releasesAt = 0;
+  #releasing: Promise<boolean> | undefined;
   #givesUpGhosts = false;
   #running: Promise<void> | undefined;
 
@@ -91,7 +94,9 @@ export class Ownership {
 
   /** Closes its ghosts' machines for other processes to take, and takes none from then on. */
   async giveUpGhosts(): Promise<void> {
+    const sharing = this.#givesUpGhosts ? undefined : this.#connection;
     this.#givesUpGhosts = true;
+    await sharing?.leave().catch(() => undefined);
     await this.#giveUp(this.ghosts);
   }
 
@@ -124,17 +129,17 @@ export class Ownership {
 
   async #connect(): Promise<void> {
     if (this.#connection?.broken.aborted === false) return;
-    const { open, onNotified, onLost, close, log } = this.#options;
+    const { open, onNotified, onLost, log } = this.#options;
     if (this.#connection !== undefined) {
       log.warn({ event: "process_connection_lost" }, "other processes take over what this one owned");
       this.#connection = undefined;
       onLost();
-      const lost = this.ghosts;
+      void this.#giveUp(this.ghosts, true);
       this.#owned = new Set();
-      await close(lost, true);
     }
     this.#live = [];
     this.#connection = await open(onNotified);
+    if (this.#givesUpGhosts) await this.#connection.leave();
     log.info({ event: "process", process: this.#connection.process }, "this process takes part");
   }
 
@@ -142,32 +147,26 @@ export class Ownership {
   async #observe(): Promise<boolean> {
     const connection = this.#connection;
     if (connection === undefined) return false;
-    const { clock, log, ghosts: wanted, releaseEnded, onReleased, onTaken, onObserved } = this.#options;
+    const { clock, ghosts: wanted, onTaken, onObserved } = this.#options;
     const found = await connection.observe();
     const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
     // What the server was committing for the process when it ended can come after this observation.
     if (hasEnded) this.#releasesUntil = clock.now() + QUERY_TIMEOUT_MS;
     if (hasEnded || (clock.now() <= this.#releasesUntil && clock.now() >= this.#releasesAt)) {
-      // The release uses the pool: its failure does not say that this process hangs, and the next one repeats it.
-      const released = await releaseEnded(clock.now()).catch((error: unknown) => {
-        log.warn({ err: errorName(error) }, "the leases of a process that has ended are not released yet");
-      });
-      if (released === undefined) return false;
-      this.#releasesAt = clock.now() + RELEASE_MS;
-      if (released > 0) log.info({ event: "leases_released", released }, "a process has ended");
-      if (hasEnded || released > 0) onReleased();
+      this.#releasing ??= this.#release(hasEnded);
+      if ((await resultWithin(clock, POLL_MS, this.#releasing)) !== true) return false;
     }
     this.#live = found.live;
     const isFree = (name: string) => {
+      if (this.#closing.has(name)) return false;
       const owner = found.owners.get(name) ?? "";
-      if (owner !== connection.process) return !found.live.includes(owner);
       // What this process could not give up is free for it again.
-      return !this.#owned.has(name) && !this.#closing.has(name);
+      return owner === connection.process ? !this.#owned.has(name) : !found.live.includes(owner);
     };
     const all = wanted === undefined || this.#givesUpGhosts ? [] : await wanted();
-    const own = all.filter((ghost) => this.#owned.has(ghost) && !this.#closing.has(ghost));
+    const own = all.filter((ghost) => this.#owned.has(ghost));
     // The most ghosts that a process has when they are shared out evenly.
-    const share = Math.ceil(all.length / Math.max(1, found.live.length));
+    const share = Math.ceil(all.length / Math.max(1, found.sharing));
     const free = all.filter(isFree).slice(0, Math.max(0, share - own.length));
     const names = [...free, ...ROLES.filter(isFree)];
     if (names.length > 0) {
@@ -175,25 +174,42 @@ export class Ownership {
       for (const name of taken) this.#owned.add(name);
       if (taken.some((name) => name.startsWith("@"))) onTaken();
     }
-    if (own.length > share) void this.#giveUp(own.slice(share));
+    void this.#giveUp(this.#givesUpGhosts ? this.ghosts : own.slice(share));
     onObserved?.(found.live.length, this.ghosts.length);
     return true;
   }
 
-  async #giveUp(ghosts: readonly GhostMxid[]): Promise<void> {
+  /** The release uses the pool: its failure does not say that this process hangs, and the next one repeats it. */
+  async #release(hasEnded: boolean): Promise<boolean> {
+    const { clock, log, releaseEnded, onReleased } = this.#options;
+    try {
+      const released = await releaseEnded(clock.now());
+      this.#releasesAt = clock.now() + RELEASE_MS;
+      if (released > 0) log.info({ event: "leases_released", released }, "a process has ended");
+      if (hasEnded || released > 0) onReleased();
+      return true;
+    } catch (error) {
+      log.warn({ err: errorName(error) }, "the leases of a process that has ended are not released yet");
+      return false;
+    } finally {
+      this.#releasing = undefined;
+    }
+  }
+
+  async #giveUp(ghosts: readonly GhostMxid[], hasLost = false): Promise<void> {
     const { close, log } = this.#options;
-    const closing = ghosts.filter((ghost) => !this.#closing.has(ghost));
-    if (closing.length === 0) return;
-    for (const ghost of closing) {
+    const giveUp = async (ghost: GhostMxid) => {
+      if (this.#closing.has(ghost)) return;
       this.#closing.add(ghost);
       this.#owned.delete(ghost);
-    }
-    try {
-      await close(closing, false);
-      await this.#connection?.giveUp(closing);
-    } catch (error) {
-      log.warn({ err: errorName(error) }, "ghosts could not be given up");
-    }
-    for (const ghost of closing) this.#closing.delete(ghost);
+      try {
+        await close(ghost, hasLost);
+        if (!hasLost) await this.#connection?.giveUp([ghost]);
+      } catch (error) {
+        log.warn({ err: errorName(error) }, "a ghost could not be given up");
+      }
+      this.#closing.delete(ghost);
+    };
+    await Promise.all(ghosts.map(giveUp));
   }
 }

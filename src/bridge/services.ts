@@ -36,7 +36,7 @@ export function createServices(context: BridgeContext) {
     ghosts: config.encryption.mode === "refuse" ? undefined : async () => (await encryption?.ghosts()) ?? [],
     isSettled: (ghost) => encryption?.devices.isSettled(ghost) === true,
     onTaken: () => encryption?.devices.loop.wake(),
-    close: async (left, hasLost) => encryption?.devices.close(left, hasLost),
+    close: async (ghost, hasLost) => encryption?.devices.close(ghost, hasLost),
     onLost: () => delegations.lost(),
     onReleased: () => wakeups.all(),
     onNotified: wakeups.receive,

@@ -89,15 +89,13 @@ export class GhostDevices {
     await this.#machines.close();
   }
 
-  /** Closes devices that another process is to own; with `hasLost` it may own them already. */
-  async close(ghosts: readonly GhostMxid[], hasLost: boolean): Promise<void> {
-    const closed = ghosts.flatMap((ghost) => this.#devices.get(ghost) ?? []);
-    for (const device of closed) {
-      device.lost();
-      this.#devices.delete(device.ghost);
-    }
-    if (!hasLost) await Promise.all(closed.map((device) => device.drain()));
-    await Promise.all(closed.map((device) => this.#machines.shut(device.ghost)));
+  /** Closes a device that another process is to own; with `hasLost` it may own it already. */
+  async close(ghost: GhostMxid, hasLost: boolean): Promise<void> {
+    const device = this.#devices.get(ghost);
+    device?.lost();
+    this.#devices.delete(ghost);
+    if (!hasLost) await device?.drain();
+    await this.#machines.shut(ghost);
   }
 
   owns(ghost: GhostMxid): boolean {

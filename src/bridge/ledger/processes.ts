@@ -1,6 +1,6 @@
 // The bridge processes on one database, and what each of them owns.
 // Invariants: a process is alive as long as a connection of its own, never idle for a second, holds the advisory lock of its
-// number; only what nobody alive owns can be taken; the leases of a process that has ended are released under a higher fence.
+// number, a shared one once it drains; only what nobody alive owns can be taken; the leases of a process that has ended are released under a higher fence.
 import type { Pool } from "pg";
 import { ADVISORY_LOCKS, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";
@@ -17,8 +17,21 @@ const NUMBER = statement<{ number: number }>("process_number")`
   SELECT number, pg_advisory_lock(${ADVISORY_LOCKS.process}, number)
   FROM (SELECT nextval('bridge_process')::integer AS number) own`;
 
-const OBSERVE = statement<{ live: string[]; owners: Record<string, string> }>("process_observe")`
+// Another session sees one of the two locks at any time.
+const LEAVE = statement("process_leave")`
+  SELECT pg_advisory_lock_shared(${ADVISORY_LOCKS.process}, $1), pg_advisory_unlock(${ADVISORY_LOCKS.process}, $1)`;
+
+interface Observed<Owners> {
+  readonly live: readonly string[];
+  /** How many of them have a share of the ghosts. */
+  readonly sharing: number;
+  /** Who owns what, by name; an owner may have ended. */
+  readonly owners: Owners;
+}
+
+const OBSERVE = statement<Observed<Record<string, string>>>("process_observe")`
   SELECT ARRAY(SELECT bridge_live_processes()) AS live,
+    (SELECT count(*)::int FROM bridge_live_processes('ExclusiveLock')) AS sharing,
     COALESCE((SELECT json_object_agg(name, process) FROM bridge_ownership), '{}') AS owners`;
 
 const TAKE = statement<{ name: string }>("process_take")`
@@ -98,11 +111,12 @@ export async function openProcessConnection(url: string, onNotified: (message: s
       process,
       /** Aborts when the connection is broken: then others take what it owned. */
       broken: broken.signal,
-      /** Who is alive, and who owns what, by name; an owner may have ended. */
-      async observe() {
+      async observe(): Promise<Observed<ReadonlyMap<string, string>>> {
         const found = await OBSERVE.one(client, []);
-        return { live: found.live, owners: new Map(Object.entries(found.owners)) };
+        return { ...found, owners: new Map(Object.entries(found.owners)) };
       },
+      /** From now on this process has no share of the ghosts. */
+      leave: () => LEAVE.run(client, [process]),
       take: async (names: readonly string[]): Promise<readonly string[]> =>
         (await TAKE.rows(client, [process, names])).map(({ name }) => name),
       giveUp: (names: readonly string[]) => GIVE_UP.run(client, [process, names]),

@@ -10,6 +10,7 @@ import {
 } from "../../../src/bridge/ledger/processes.ts";
 import { Ownership } from "../../../src/bridge/ownership.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
+import type { GhostMxid } from "../../../src/domain/identifiers.ts";
 import { eventually } from "../../support/encrypted-bridge.ts";
 import { arrivals, envelope, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../support/ledger.ts";
 
@@ -35,7 +36,11 @@ async function processes(t: TestContext) {
     /** How many processes each observation found. */
     const observed: number[] = [];
     let canOpen = true;
-    const one = { closed, notified, observed, connections, failures: 0, losses: 0, isSettled: true };
+    /** Whose machines are closed only when that is resolved. */
+    const [slow, slowEnds] = [new Set<GhostMxid>(), Promise.withResolvers<void>()];
+    ends.unshift(async () => slowEnds.resolve());
+    const state = { failures: 0, losses: 0, isSettled: true };
+    const one = { closed, notified, observed, connections, slow, slowEnds, ...state };
     const ownership = new Ownership({
       open: async (onNotified) => {
         if (!canOpen) throw new Error("the process has ended");
@@ -57,7 +62,10 @@ async function processes(t: TestContext) {
       onLost: () => {
         one.losses += 1;
       },
-      close: async (ghosts) => void closed.push(...ghosts),
+      close: async (ghost) => {
+        if (one.slow.has(ghost)) await one.slowEnds.promise;
+        closed.push(ghost);
+      },
       onReleased: () => {},
       onNotified: (message) => notified.push(message),
       clock: systemClock,
@@ -111,6 +119,58 @@ describe("the processes on one database", () => {
     assert.equal(first.ownership.claimant, undefined, "it claims nothing any more");
     assert.deepEqual([first.losses, second.losses], [1, 0], "what it worked on is over");
     await until("it closed its machines", () => GHOSTS.every((one) => !first.ownership.owns(one)));
+  });
+
+  it("the ghosts of a process that drains are taken while it still works [DEL-9]", async (t) => {
+    const { begin } = await processes(t);
+    const first = await begin();
+    const second = await begin();
+    await until("they share", () => second.ownership.ghosts.length === 2);
+    await first.ownership.giveUpGhosts();
+    await until("the other has all", () => second.ownership.ghosts.length === 4);
+    assert.ok(first.ownership.claimant, "it still works");
+  });
+
+  it("a ghost whose machine is closed late delays no other, and is taken once it is closed [DEL-9]", async (t) => {
+    const { begin } = await processes(t);
+    const first = await begin();
+    const second = await begin();
+    await until("they share", () => second.ownership.ghosts.length === 2);
+    const [late = assert.fail()] = first.ownership.ghosts;
+    first.slow.add(late);
+    void first.ownership.giveUpGhosts();
+    await until("the others are taken", () => second.ownership.ghosts.length === 3);
+    assert.equal(second.ownership.owns(late), false);
+    first.slowEnds.resolve();
+    await until("all are taken", () => second.ownership.owns(late));
+  });
+
+  it("a process that lost its connection works again before its machines are closed, and takes those ghosts after [DEL-9]", async (t) => {
+    const { begin } = await processes(t);
+    const { ownership, slow, slowEnds, connections } = await begin();
+    await until("it owns all", () => ownership.ghosts.length === 4);
+    const [late = assert.fail()] = GHOSTS;
+    slow.add(late);
+    await connections[0]?.close();
+    await until("it works again", () => ownership.claimant?.holder === connections[1]?.process);
+    await until("it took the others", () => ownership.ghosts.length === 3);
+    assert.equal(ownership.owns(late), false);
+    slowEnds.resolve();
+    await until("it took the last", () => ownership.owns(late));
+  });
+
+  it("a process that waits for the pool to release others' leases keeps what it owns [DEL-9]", async (t) => {
+    const { fixture, begin, connect } = await processes(t);
+    const first = await begin();
+    const other = await connect();
+    await until("both are known", () => first.observed.at(-1) === 2);
+    const busy = await Promise.all(Array.from({ length: 10 }, () => fixture.pool.connect()));
+    await other.close();
+    const at = systemClock.now();
+    await until("the server would have ended an idle connection", () => systemClock.now() - at > 2_000);
+    for (const one of busy) one.release();
+    await until("the leases are released", () => first.observed.at(-1) === 1);
+    assert.deepEqual([first.losses, first.connections.length], [0, 1]);
   });
 
   it("the server ends the connection of a process that hangs for a second [DEL-9]", async (t) => {

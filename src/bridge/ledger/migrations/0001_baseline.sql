@@ -557,12 +557,12 @@ RETURN jsonb_build_object(
 
 ---- Processes -----------------------------------------------------------------
 
--- The numbers of bridge processes. A process holds the advisory lock of its number while it lives.
+-- The numbers of bridge processes. A process holds the advisory lock of its number while it lives, a shared one once it drains.
 CREATE SEQUENCE bridge_process AS integer;
 
-CREATE FUNCTION bridge_live_processes() RETURNS SETOF text LANGUAGE sql VOLATILE AS $$
-  SELECT objid::text FROM pg_locks
-  WHERE locktype = 'advisory' AND classid = 1685223266 AND objsubid = 2 AND granted
+CREATE FUNCTION bridge_live_processes(lock_mode text DEFAULT '%') RETURNS SETOF text LANGUAGE sql VOLATILE AS $$
+  SELECT DISTINCT objid::text FROM pg_locks
+  WHERE locktype = 'advisory' AND classid = 1685223266 AND objsubid = 2 AND granted AND mode LIKE lock_mode
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 $$;
 
