@@ -89,7 +89,7 @@ export async function allEnded(work: readonly Promise<void>[]): Promise<void> {
 
 // Work that a store hands out under leases, claimed when due, when a slot is free, when woken. Invariants: never more than
 // `concurrency` items in progress; an item waits for no other; one that another process holds by now is dropped without a
-// word; any other failure is reported and leaves the item to its lease; nothing is claimed after a drain began.
+// word; any other failure is reported, and the item is put off or left to its lease; nothing is claimed after a drain began.
 
 export interface WorkQueueOptions<Item> {
   readonly clock: Clock;
@@ -98,6 +98,8 @@ export interface WorkQueueOptions<Item> {
   /** Does one item. The signal aborts when the queue drains: end requests in flight, and give back what is not done. */
   readonly work: (item: Item, draining?: AbortSignal) => Promise<void>;
   readonly onError: (error: unknown) => void;
+  /** Has an item whose work failed become due before its lease ends. */
+  readonly putOff?: (item: Item) => Promise<void>;
   /** Gives back items that are claimed after the drain began. Without it they are begun, under an aborted signal. */
   readonly giveBack?: (items: readonly Item[]) => Promise<void>;
 }
@@ -138,12 +140,12 @@ export class WorkQueue<Item> {
    * it up. Undefined when no slot is free, or a claim may be about to take it.
    */
   reserve(): ((item: Item | undefined) => void) | undefined {
-    const { concurrency, giveBack, work } = this.#options;
+    const { concurrency, giveBack } = this.#options;
     if (!this.#isOpen || this.#isClaiming || this.#inProgress.size >= concurrency) return undefined;
     const { promise, resolve } = Promise.withResolvers<Item | undefined>();
     const begun = promise.then((item) => {
       if (item === undefined) return;
-      return this.#isOpen || giveBack === undefined ? work(item) : giveBack([item]);
+      return this.#isOpen || giveBack === undefined ? this.#do(item) : giveBack([item]);
     });
     this.#begin(begun);
     return resolve;
@@ -151,15 +153,15 @@ export class WorkQueue<Item> {
 
   /** Does what is due once; true when more may be due. @throws the first failure of an item, once all have ended */
   async round(draining?: AbortSignal): Promise<boolean> {
-    const { claim, concurrency, work } = this.#options;
+    const { claim, concurrency } = this.#options;
     const claimed = await claim(concurrency);
-    await allEnded(claimed.map((item) => unlessLost(work(item, draining))));
+    await allEnded(claimed.map((item) => this.#do(item, draining)));
     return claimed.length === concurrency;
   }
 
   /** Fills the free slots. Each item that ends wakes the loop, so more is never due at once. */
   async #fill(draining: AbortSignal): Promise<false> {
-    const { claim, concurrency, giveBack, work } = this.#options;
+    const { claim, concurrency, giveBack } = this.#options;
     const limit = concurrency - this.#inProgress.size;
     if (limit <= 0) return false;
     this.#isClaiming = true;
@@ -167,23 +169,27 @@ export class WorkQueue<Item> {
       this.#isClaiming = false;
     });
     if (draining.aborted && giveBack !== undefined) await giveBack(claimed);
-    else for (const item of claimed) this.#begin(work(item, draining));
+    else for (const item of claimed) this.#begin(this.#do(item, draining));
     return false;
   }
 
   #begin(work: Promise<void>): void {
-    const ended = unlessLost(work)
-      .catch(this.#options.onError)
-      .finally(() => {
-        this.#inProgress.delete(ended);
-        this.wake();
-      });
+    const ended = work.catch(this.#options.onError).finally(() => {
+      this.#inProgress.delete(ended);
+      this.wake();
+    });
     this.#inProgress.add(ended);
   }
-}
 
-function unlessLost(work: Promise<void>): Promise<void> {
-  return work.catch((error) => {
-    if (!isLeaseLost(error)) throw error;
-  });
+  async #do(item: Item, draining?: AbortSignal): Promise<void> {
+    const { work, putOff } = this.#options;
+    try {
+      await work(item, draining);
+    } catch (error) {
+      if (isLeaseLost(error)) return;
+      // Where that fails too, its lease ends.
+      await putOff?.(item).catch(() => undefined);
+      throw error;
+    }
+  }
 }

@@ -28,8 +28,8 @@ import { type Claim, createOpening, type Opening, type OpeningDependencies } fro
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
-/** An event that waits for its question is tried again after a few seconds at most, because the question may be read at any moment. */
-const BEHIND_ATTEMPTS_MAX = 2;
+/** What waits for something that may end at any moment is tried again after a few seconds at most. */
+const SOON_ATTEMPTS_MAX = 2;
 /** How long a device may still turn out to be trusted, while its keys are queried. */
 const TRUST_GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
@@ -68,11 +68,12 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   const { capacity, contextLifetimeMs, keyRequests } = deps;
   const requests = createKeyRequests(devices, observe.keyRequest);
   const open = createOpening(deps);
-  const queue = new WorkQueue<Claim>({
+  const queue = new WorkQueue({
     clock,
     concurrency: BATCH,
     claim,
     work,
+    putOff: ({ envelope }) => againSoon(envelope),
     onError: failing(deps, "encrypted events that wait could not be worked on"),
   });
 
@@ -85,35 +86,30 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     await allEnded(events.map((event) => requests.ended(event)));
   }
 
-  async function claim(limit: number): Promise<readonly Claim[]> {
+  async function claim(limit: number) {
     const now = clock.now();
     const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
-    if (claimed.length === 0) return [];
-    const [joined, { byGhost }] = await Promise.all([
-      ledger.memberships.joinedGhosts([...new Set(claimed.map(({ room }) => room))]),
-      agents.current(),
-    ]);
-    const claims: Claim[] = [];
-    for (const envelope of claimed) {
-      const all = ghostsOf(envelope.room, joined, [], byGhost);
-      const ghosts = all.filter((ghost) => devices.owns(ghost));
-      const [only, ...others] = all;
-      // Where it is known who will answer, the answer's key need not wait until the question has been read.
-      if (only !== undefined && others.length === 0 && ghosts.length > 0) {
-        void devices.beginSession(only, envelope.room);
-      }
-      if (ghosts.length > 0 || all.length === 0) claims.push({ envelope, ghosts });
-      // The ghosts were given to another process meanwhile.
-      else await ledger.envelopes.defer(envelope, now);
-    }
-    return claims;
+    const roomIds = [...new Set(claimed.map(({ room }) => room))];
+    const facts = Promise.all([ledger.memberships.joinedGhosts(roomIds), agents.current()]);
+    facts.catch(() => undefined);
+    return claimed.map((envelope) => ({ envelope, facts }));
   }
 
-  async function work(claimed: Claim, draining: AbortSignal | undefined): Promise<void> {
-    const { envelope, ghosts } = claimed;
+  type Claimed = Awaited<ReturnType<typeof claim>>[number];
+
+  async function work({ envelope, facts }: Claimed, draining: AbortSignal | undefined): Promise<void> {
+    const [joined, { byGhost }] = await facts;
+    const all = ghostsOf(envelope.room, joined, [], byGhost);
+    const ghosts = all.filter((ghost) => devices.owns(ghost));
+    const [only, ...others] = all;
+    // They were given to another process meanwhile.
+    if (only !== undefined && ghosts.length === 0) return ledger.envelopes.defer(envelope, clock.now());
+    // Where it is known who will answer, the answer's key need not wait until the question has been read.
+    if (only !== undefined && others.length === 0) void devices.beginSession(only, envelope.room);
+    const claimed: Claim = { envelope, ghosts };
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return giveUp(envelope, "event_unavailable");
-    if (envelope.questionWaits) return behindQuestion(envelope);
+    if (envelope.questionWaits) return againSoon(envelope);
     const opening = await open(claimed, draining);
     switch (opening.kind) {
       case "opened":
@@ -129,10 +125,10 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     }
   }
 
-  /** An edit is tried when its question has ended its wait; the question's derivation takes it along. */
-  async function behindQuestion(envelope: ClaimedIntakeEnvelope): Promise<void> {
+  /** After a failure, or behind its question: an edit is tried when that has ended its wait, and its derivation takes it along. */
+  async function againSoon(envelope: ClaimedIntakeEnvelope): Promise<void> {
     const now = clock.now();
-    const wakeAt = now + backoffMs(RETRY, Math.min(envelope.attempts, BEHIND_ATTEMPTS_MAX));
+    const wakeAt = now + backoffMs(RETRY, Math.min(envelope.attempts, SOON_ATTEMPTS_MAX));
     await ledger.envelopes.defer(envelope, wakeAt, { prolonged: now >= envelope.deadline });
   }
 
@@ -172,7 +168,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       capacity,
     };
     const admitted = await ledger.envelopes.derive(envelope, derivation, now);
-    if (admitted.isBehind === true) return behindQuestion(envelope);
+    if (admitted.isBehind === true) return againSoon(envelope);
     const end = envelope.keyRequests > 0 ? "key_request" : by;
     observe.ended(end);
     observe.derived(admitted);

@@ -69,6 +69,7 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
       count(membership, 1);
       await doTask(deps, membership, draining).finally(() => count(membership, -1));
     },
+    putOff: (one) => ledger.memberships.defer(one, clock.now() + backoffMs(BACKOFF, one.attempts)),
     onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
   });
 }

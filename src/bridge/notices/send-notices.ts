@@ -79,6 +79,7 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
     concurrency: BATCH,
     claim: (limit) => ledger.notices.claim(dueNow(clock, limit, LEASE_MS)),
     work: send,
+    putOff: (notice) => ledger.notices.defer(notice, clock.now() + backoffMs(BACKOFF, notice.attempts)),
     onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
   });
 }

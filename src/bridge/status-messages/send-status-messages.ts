@@ -132,6 +132,7 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     concurrency: BATCH,
     claim: (limit) => statuses.claim(dueNow(clock, limit, LEASE_MS)),
     work: show,
+    putOff: (status) => again(status, POLL_MS),
     onError: (error) => {
       deps.log.warn({ err: errorName(error) }, "a status message could not be worked on");
       deps.onError(error);

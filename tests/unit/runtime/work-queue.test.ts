@@ -50,6 +50,28 @@ describe("work queue", () => {
     await running.drain();
   });
 
+  it("puts off an item whose work failed, and leaves one that another process holds", async () => {
+    const putOff: number[] = [];
+    const failure = new Error("the database is away");
+    const {
+      queue: running,
+      ends,
+      errors,
+    } = queue([1, 2], {
+      putOff: async (item) => {
+        putOff.push(item);
+        throw failure;
+      },
+    });
+    running.start();
+    await settled();
+    ends.get(1)?.reject(failure);
+    ends.get(2)?.reject(lost);
+    await settled();
+    assert.deepEqual([putOff, errors], [[1], [failure]]);
+    await running.drain();
+  });
+
   it("gives back what a claim brings after the drain began, and waits for what is in progress", async () => {
     const givenBack: (readonly number[])[] = [];
     let answer = (_items: number[]) => {};

@@ -367,6 +367,38 @@ describe("IntakeEnvelopeWorker", () => {
     await bridge.worker.queue.drain();
   });
 
+  it("events are read within seconds when the database fails while one is derived, or right after their claim [ENC-10]", async (t) => {
+    const bridge = await setUp(t);
+    const { memberships, envelopes } = bridge.ledger;
+    const fails = async (): Promise<never> => assert.fail("the connection broke");
+    for (const [name, fail] of [
+      ["e1", () => t.mock.method(memberships, "joinedGhosts").mock.mockImplementationOnce(fails)],
+      ["e2", () => t.mock.method(envelopes, "derive").mock.mockImplementationOnce(fails)],
+    ] as const) {
+      await bridge.bring(sealed(name, {}, {}, `session-${name}`));
+      bridge.devices.sessions.add(`session-${name}`);
+      fail();
+      await assert.rejects(bridge.worker.queue.round());
+      await bridge.pass(2_000);
+      assert.deepEqual(await bridge.order(), [`$${name}`]);
+    }
+  });
+
+  it("an event that another process has by now delays none of those that were claimed with it [DEL-9]", async (t) => {
+    const bridge = await setUp(t);
+    const { memberships } = bridge.ledger;
+    await bridge.bring(sealed("e1"), sealed("e2"));
+    bridge.devices.owns = () => false;
+    const { joinedGhosts } = memberships;
+    t.mock.method(memberships, "joinedGhosts", async (rooms: readonly RoomId[]) => {
+      await bridge.rows("UPDATE bridge_encrypted_intake SET fence = fence + 1 WHERE matrix_event_id = '$e1'");
+      return joinedGhosts(rooms);
+    });
+    await bridge.worker.queue.round();
+    const free = "SELECT matrix_event_id AS event FROM bridge_encrypted_intake WHERE holder IS NULL";
+    assert.deepEqual(await bridge.rows(free), [{ event: "$e2" }]);
+  });
+
   it("each event is derived once when two workers run and one lost its lease", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(...Array.from({ length: 20 }, (_, index) => sealed(`e${index}`)));
