@@ -98,24 +98,30 @@ const OWNER_ATTRIBUTE = "drawbridge.owner";
 /** Set on a client that was there before the organisation took it over; such a client is closed and never removed. */
 const ADOPTED_ATTRIBUTE = "drawbridge.adopted";
 
+/** Of a client that others made anything may be null, and must not keep its own clients from being listed. */
+const orNone = <T>(schema: z.ZodType<T>, none: NoInfer<T>) =>
+  schema.nullish().transform((found) => found ?? none);
+const Texts = orNone(z.record(z.string(), z.string().nullable()), {});
+const Names = orNone(z.array(z.string()), []);
+
 const Mapper = z.object({
   id: z.string().optional(),
   name: z.string(),
   protocol: z.string().nullable().default(null),
   protocolMapper: z.string(),
-  config: z.record(z.string(), z.string()).default({}),
+  config: Texts,
 });
 
 /** With every other setting that Keycloak reports. */
 export const KeycloakClient = z.looseObject({
   id: z.string().min(1),
   clientId: z.string(),
-  enabled: z.boolean().default(true),
-  secret: z.string().optional(),
-  attributes: z.record(z.string(), z.string()).default({}),
-  protocolMappers: z.array(Mapper).default([]),
-  defaultClientScopes: z.array(z.string()).default([]),
-  optionalClientScopes: z.array(z.string()).default([]),
+  enabled: orNone(z.boolean(), true),
+  secret: z.string().nullish(),
+  attributes: Texts,
+  protocolMappers: orNone(z.array(Mapper), []),
+  defaultClientScopes: Names,
+  optionalClientScopes: Names,
 });
 export type KeycloakClient = z.output<typeof KeycloakClient>;
 

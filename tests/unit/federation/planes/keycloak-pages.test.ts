@@ -47,6 +47,25 @@ describe("Keycloak's clients", () => {
     assert.deepEqual([...(await adapter.read()).keys()], clients);
   });
 
+  it("null values of a client that others made keep no client from being listed and closed [PLN-5]", async (t) => {
+    const nothing = { enabled: null, secret: null, protocolMappers: null, optionalClientScopes: null };
+    const mapper = { name: "m", protocolMapper: "p", config: { value: null } };
+    const others = [
+      { id: "1", clientId: "1", ...nothing, defaultClientScopes: null, attributes: null },
+      { id: "2", clientId: "2", attributes: { note: null }, protocolMappers: [mapper] },
+      { id: "3", clientId: "3", protocolMappers: [{ ...mapper, config: null }] },
+    ];
+    let enabled = true;
+    const adapter = await adapterOf(t, (_, method) => {
+      if (method !== "GET") enabled = false;
+      const attributes = { "drawbridge.owner": "org-a.example", note: null };
+      return [...others, { id: "own", clientId: "own", attributes, enabled }];
+    });
+    assert.deepEqual([...(await adapter.read()).keys()], ["1", "2", "3", "own"]);
+    await adapter.apply(intentOf([{ clientId: "own", enabled: false }]));
+    assert.equal(enabled, false);
+  });
+
   for (const status of [403, 500]) {
     it(`a client that Keycloak does not change (${status}) is named, and keeps no other from being closed [PLN-5]`, async (t) => {
       const enabled = new Set(["one", "two", "three"]);
