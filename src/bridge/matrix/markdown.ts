@@ -1,6 +1,6 @@
 // Markdown of an answer as the HTML that chat clients show (Matrix client-server API, "m.room.message msgtypes").
 // Invariants: HTML is shown as text; a link leads to http, https or mailto, and to no person or room, which clients show as
-// a mention; nothing is loaded from elsewhere, so images stay links; formatting has a budget of bytes, table cells, depth
+// a mention; nothing is loaded from elsewhere, so images stay links; formatting has a budget of bytes, links, table cells, depth
 // and time, above which a text stays plain, and yields to the event loop after each piece.
 import MarkdownIt, { type Token } from "markdown-it";
 import type { Clock } from "../../domain/clock.ts";
@@ -20,10 +20,14 @@ renderer.disable("image");
 // Every target is parsed, so that no Markdown is left of a link whose target is then taken away.
 renderer.validateLink = () => true;
 renderer.core.ruler.push("links_and_file_names", ({ tokens }) => {
-  for (const token of tokens) if (token.children) token.children = inline(token.children);
+  const links = { length: 0 };
+  for (const token of tokens) if (token.children) token.children = inline(token.children, links);
 });
 
-function inline(children: readonly Token[]): Token[] {
+/** Of one piece's links: what is defined once can be used thousands of times, and more than this fits no event. */
+const LINKS_LENGTH_MAX = 64 * 1024;
+
+function inline(children: readonly Token[], all: { length: number }): Token[] {
   const kept: Token[] = [];
   const links: boolean[] = [];
   for (const token of children) {
@@ -31,7 +35,8 @@ function inline(children: readonly Token[]): Token[] {
     if (token.type === "text") token.content = withoutRoomMention(token.content);
     if (token.type === "link_open") {
       const href = String(token.attrGet("href") ?? "").trim();
-      links.push(MAIL.test(href) || isWebsite(href));
+      all.length += String(token.attrs).length;
+      links.push(all.length <= LINKS_LENGTH_MAX && (MAIL.test(href) || isWebsite(href)));
       if (links.at(-1)) kept.push(token);
     } else if (token.type === "link_close") {
       if (links.pop()) kept.push(token);

@@ -190,6 +190,15 @@ describe("markdown", () => {
       );
     });
 
+    it("a link's target or title that is used thousands of times is not written as often [AGT-4]", async () => {
+      for (const link of ["http://a.test/TARGET", "http://a.test 'TARGET'"]) {
+        const text = `[a]: ${link.replace("TARGET", "&".repeat(PIECE / 2))}\n\n`;
+        const html = await render(text + "[a]".repeat((PIECE - text.length) / 3));
+        assert.match(html, /^<p><a href="http:\/\/a\.test/);
+        assert.ok(html.length < 512 * 1024, `${html.length} characters`);
+      }
+    });
+
     it("a long answer is formatted piece by piece, and other work runs in between [AGT-4]", async () => {
       const pieces = Array.from({ length: 20 }, () => filled("- a\n"));
       let turns = 0;
