@@ -67,7 +67,7 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
     if (earlier.kind === "decided") return earlier.verdict;
     // A listed task comes without its artifacts, so it is followed whatever its phase.
     if (earlier.kind === "task") {
-      return accepted(running, cleared, { ...earlier.task, phase: "open" }, undefined);
+      return accepted(running, cleared, { ...earlier.task, phase: "open", artifacts: [] }, undefined);
     }
     mayHave = earlier.kind === "repeat";
     gate = await pass(running, mayHave);

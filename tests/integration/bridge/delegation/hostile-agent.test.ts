@@ -151,6 +151,24 @@ describe("a hostile agent", () => {
     await othersAreServed(made);
   });
 
+  it("an agent that lists a task with more than an answer may have has it read like any other [AGT-4] [DEL-7]", async (t) => {
+    const made = await setUp(t, false);
+    const { agent, harness } = made;
+    const row = await made.admit();
+    // Each number is shown on a line of its own, three times as long as it came.
+    const parts = [{ data: Array.from({ length: 300_000 }, () => 0) }];
+    const history = [{ messageId: row.a2aMessageId, role: "ROLE_USER", parts: [] }];
+    const found = { ...task("WORKING"), history, artifacts: [{ artifactId: "a", parts }] };
+    agent.fault("send", { kind: "accept_then_drop" });
+    agent.fault("list", instead({ tasks: [found], nextPageToken: "", pageSize: 1, totalSize: 1 }));
+    agent.fault("get", instead(task("COMPLETED", OWN, "done")));
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual(row.outcome, ANSWERED);
+    assert.deepEqual(bodies(made, row), ["done"]);
+    assert.equal(harness.metrics.count("deferred:flow_failed"), 0);
+  });
+
   it("an agent that asks a question every second for an hour is stopped, however willingly it is answered [AGT-4] [DEL-6]", async (t) => {
     const made = await setUp(t, false);
     const { agent, harness, fixture } = made;
