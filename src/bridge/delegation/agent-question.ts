@@ -14,7 +14,7 @@ import { cancelAndFinish } from "./cancel-task.ts";
 import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
 import { recheck, stoppedFollowing } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
-import { outcomeOfRefusal, readUnsent, recordAndSend } from "./send-reply.ts";
+import { outcomeOfRefusal, passOn, readUnsent, recordAndSend } from "./send-reply.ts";
 
 /** How often the policy and the task are looked at while an answer is waited for. */
 const POLL_MS = 30_000;
@@ -31,8 +31,9 @@ export async function ask(
   const { sourceEventId: eventId, threadRoot, sender, roomId, asked } = claimed;
   const takesReactions = await running.persist(() => deps.takesReactions(roomId));
   const source = { eventId, threadRoot, sender, texts: deps.textsOf(roomId), takesReactions };
-  const text = answerOf(rest, deps.limits.answerBytes);
-  const parts = await questionParts(text, options, source, deps.clock);
+  const asks = answerOf(rest, deps.limits.answerBytes);
+  const { text, parts: files } = await passOn(running, asks, source);
+  const parts = [...(await questionParts({ ...asks, text }, options, source, deps.clock)), ...files];
   if (asked + parts.length > QUESTION_EVENTS_MAX) {
     return cancelAndFinish(running, taskId, failed(running.stage, "questions_exceeded"));
   }

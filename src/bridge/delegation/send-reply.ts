@@ -37,8 +37,8 @@ export async function recordAndSend(
   return sendUnsent(running, sends);
 }
 
-/** Uploads the files of an answer; the text says so of one that could not be passed on. */
-async function passOn(
+/** Uploads the files of an answer or a question; the text says so of one that could not be passed on. */
+export async function passOn(
   running: RunningDelegation,
   { text, files = [] }: Answer,
   { eventId, threadRoot }: AnswerSource,

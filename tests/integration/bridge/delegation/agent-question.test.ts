@@ -86,6 +86,22 @@ describe("a question from the agent", () => {
     await worker.drain();
   });
 
+  it("says which files of the agent are not shown [DEL-6]", async (t) => {
+    const { agent, harness, row, bodies, isPosted } = await setUp(t);
+    const file = { raw: "JVBERi0=", mediaType: "application/pdf", filename: "plan.pdf" };
+    const message = { messageId: "m", role: "ROLE_AGENT", parts: [{ text: "Is it this one?" }, file] };
+    const task = { id: "t", contextId: "c", status: { state: "TASK_STATE_INPUT_REQUIRED", message } };
+    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, result: { task } });
+    agent.fault("send", { kind: "garbage", type: "application/json", body });
+    harness.worker().start();
+    await harness.until(isPosted);
+    assert.equal(row.state, "awaiting_input");
+    assert.match(
+      bodies()[0] ?? "",
+      /^Is it this one\?\n\nplan\.pdf \(application\/pdf\), 5 bytes: sent as a file/,
+    );
+  });
+
   it("holds neither its room nor a worker, and several stay separate [DEL-6]", async (t) => {
     const { harness, row, admit, say, fixture, bodies } = await setUp(t);
     const other = await admit("q2");
