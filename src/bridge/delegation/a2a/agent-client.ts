@@ -200,7 +200,8 @@ export class AgentClient {
   ) {
     const { clock, requestTimeoutMs } = this.#options;
     for (let rejected: string | undefined, attempt = 0; ; attempt++) {
-      const token = await this.#authorization(rejected);
+      const token = this.#prepared ?? (await this.#token(rejected))?.value;
+      this.#prepared = undefined;
       const exchange = this.#exchange(token, onSent);
       const startedAt = clock.now();
       const limit = startLimit(clock, requestTimeoutMs, signal);
@@ -246,13 +247,6 @@ export class AgentClient {
         ...(token !== undefined && { authorization: `Bearer ${token}` }),
       },
     });
-  }
-
-  async #authorization(rejected: string | undefined): Promise<string | undefined> {
-    const prepared = this.#prepared;
-    this.#prepared = undefined;
-    if (prepared !== undefined && rejected === undefined) return prepared;
-    return (await this.#token(rejected))?.value;
   }
 
   async #token(rejected: string | undefined) {

@@ -36,12 +36,16 @@ export class Exchange {
 
   readonly fetch: typeof fetch = async (input, init) => {
     this.#options.onSent?.();
-    const response = await this.#request(String(input), {
+    const request = {
       method: init?.method ?? "GET",
       headers: { ...Object.fromEntries(new Headers(init?.headers)), ...this.#options.headers },
       body: typeof init?.body === "string" ? init.body : null,
       signal: init?.signal ?? null,
       mayBePrivate: this.#options.mayBePrivate,
+    };
+    const response = await this.#options.http.fetch(String(input), request).catch((error: unknown) => {
+      this.networkCode = networkCodeOf(error);
+      throw error;
     });
     this.status = response.status;
     // A header that is sent twice is an array, whatever its type says.
@@ -61,15 +65,6 @@ export class Exchange {
       headers: { "content-type": type },
     });
   };
-
-  async #request(url: string, init: AgentHttpInit) {
-    try {
-      return await this.#options.http.fetch(url, init);
-    } catch (error) {
-      this.networkCode = networkCodeOf(error);
-      throw error;
-    }
-  }
 
   #guard(response: AgentHttpResponse, type: string) {
     if (response.body === null || response.status === 204) return null;

@@ -8,17 +8,7 @@ export class TimeUp extends Error {}
 /** Made once: a reason that `abort` makes by itself captures a stack each time. */
 const OVER = new DOMException("the exchange is over", "AbortError");
 
-export interface TimeLimit {
-  readonly signal: AbortSignal;
-  /** Rejects when the signal aborts; never resolves. */
-  readonly expired: Promise<never>;
-  /** The time no longer matters; the parent's signal still does. */
-  stopClock(): void;
-  /** The exchange is over: its connection may be dropped. */
-  end(): void;
-}
-
-export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | undefined): TimeLimit {
+export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | undefined) {
   const controller = new AbortController();
   const timer = new AbortController();
   const signal = parent === undefined ? controller.signal : AbortSignal.any([parent, controller.signal]);
@@ -34,8 +24,11 @@ export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | 
   expired.catch(() => undefined);
   return {
     signal,
+    /** Rejects when the signal aborts; never resolves. */
     expired,
+    /** The time no longer matters; the parent's signal still does. */
     stopClock: () => timer.abort(OVER),
+    /** The exchange is over: its connection may be dropped. */
     end: () => {
       timer.abort(OVER);
       controller.abort(OVER);

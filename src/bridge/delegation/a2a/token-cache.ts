@@ -34,10 +34,7 @@ interface TokenOptions {
   readonly observe?: ((outcome: "ok" | TokenFailureCode) => void) | undefined;
 }
 
-interface Cached {
-  readonly value: string;
-  readonly usableUntil: number;
-}
+type Cached = Awaited<ReturnType<typeof requestToken>>;
 
 export function createTokenSource(options: TokenOptions) {
   const cache = new Map<string, Cached>();
@@ -81,7 +78,7 @@ function failure({ observe }: TokenOptions, code: TokenFailureCode, retryAfterMs
   return new A2aFailure("unauthenticated", retryAfterMs);
 }
 
-async function requestToken(options: TokenOptions, credentials: Credentials): Promise<Cached> {
+async function requestToken(options: TokenOptions, credentials: Credentials) {
   const readSecret = async () => readRegistrySecret(credentials.clientSecret, options.baseDirectory);
   const secret = await readSecret().catch(undefinedFor());
   if (secret === undefined) throw failure(options, "secret_unavailable");
