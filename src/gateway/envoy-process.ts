@@ -46,6 +46,7 @@ export function startEnvoy(bootstrap: string, { binary, concurrency }: GatewayCo
     ["--config-path", bootstrap],
     ["--reject-unknown-dynamic-fields"],
     ["--concurrency", String(concurrency)],
+    ["--drain-strategy", "immediate"],
     ["--file-flush-interval-msec", String(LOG_FLUSH_INTERVAL_MS)],
     ["--log-level", "warn"],
     ["--log-format", OWN_LOG_FORMAT],

@@ -1,6 +1,8 @@
 // What changes in a running gateway, and what a change must not break.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { connect } from "node:http2";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
@@ -96,6 +98,8 @@ function withClients(...clients: string[]): (config: GatewayInput) => GatewayInp
   };
 }
 
+const digestOf = (name: string) => sha256Tagged(readFileSync(join(folder, `${name}.yaml`)));
+
 describe("changes of a running gateway", () => {
   it("a removed client is refused without a restart, and buckets and other clients are not changed [PLN-5]", async () => {
     assert.equal(await statusOf("limited-client"), 200);
@@ -176,6 +180,27 @@ describe("changes of a running gateway", () => {
     await becomes(200, "org-b-client");
   });
 
+  it("a connection that was open before a quota changed takes no further calls by the old one", async () => {
+    const session = connect(gateway.url);
+    const token = await issuer.token("org-b-client");
+    const call = async () => {
+      const request = session.request({ ":method": "POST", ":path": RPC, authorization: `Bearer ${token}` });
+      const [headers] = (await once(request.end("{}"), "response")) as [{ ":status"?: number }];
+      request.resume();
+      return headers[":status"];
+    };
+    assert.equal(await call(), 200);
+    const ended = once(session, "close");
+    const quotas = { ...original.quotas, default: { perMinute: 5_000, burst: 1_000 } };
+    gateway.configure((config) => ({ ...config, quotas }));
+    const digest = digestOf("invocation");
+    await eventually("the quota", () => (gateway.state()?.invocation === digest ? true : undefined));
+    assert.equal(await call(), 200);
+    await ended;
+    gateway.configure(() => original);
+    await becomes(200, "org-b-client");
+  });
+
   it("the last good file stays in force when a new one is broken, and the log holds line and hint", async () => {
     gateway.configureText("invocation", "version: 1\nagents:\n  docs-qa: {clients: all}\n");
     await logged(/config_refused.*invocation\.yaml:3: agents\.docs-qa\.clients.*"hint"/);
@@ -202,7 +227,6 @@ describe("changes of a running gateway", () => {
   });
 
   it("state.json names what is in force after Envoy serves it, and which file is refused [PLN-5]", async () => {
-    const digestOf = (name: string) => sha256Tagged(readFileSync(join(folder, `${name}.yaml`)));
     const inForce = () =>
       eventually("both files in force", () => {
         const state = gateway.state();
