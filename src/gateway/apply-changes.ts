@@ -70,8 +70,12 @@ async function bringIntoForce(current: InForce, sources: Sources, admin: EnvoyAd
     await applyLive(directory, current.rendered, next.rendered, admin, signal);
   } catch (error) {
     // Envoy kept what it had; the files must say so too, or the next rename would bring the refused one back.
-    placeAll(directory, current.rendered);
-    placeQuotas(current);
+    try {
+      placeAll(directory, current.rendered);
+      placeQuotas(current);
+    } catch (cause) {
+      throw new Error("what Envoy has in force is not known: its files cannot be put back", { cause });
+    }
     throw error;
   }
   return next;

@@ -2,11 +2,11 @@
 // by a rename, because any rename in a watched folder makes Envoy read all of it; an unchanged file is left alone, because a
 // new listener drops the issuer's key set; new clusters stand before a route names them, and old ones go after the last route
 // that did; a file is in force only when Envoy reports its version, since a refused update leaves the old one in place.
-import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { request } from "undici";
 import type { Clock } from "../domain/clock.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
+import { DrawbridgeError, errorName } from "../domain/errors.ts";
 import { type JsonObject, jsonText } from "../domain/json.ts";
 import { PUBLIC, readIfPresent } from "../runtime/write-file.ts";
 import { STAT_PREFIX } from "./render/listener.ts";
@@ -27,11 +27,22 @@ export function placeWatched(file: string, content: string): void {
   place(file, join(dirname(file), `.${basename(file)}.new`), content);
 }
 
+/** @throws DrawbridgeError `program_failed` when it cannot be written, such as on a full disk */
 function place(target: string, staged: string, content: string): void {
   if (readIfPresent(target) === content) return;
-  for (const file of [staged, target]) mkdirSync(dirname(file), { recursive: true });
-  writeFileSync(staged, content, { mode: PUBLIC });
-  renameSync(staged, target);
+  try {
+    for (const file of [staged, target]) mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(staged, content, { mode: PUBLIC });
+    renameSync(staged, target);
+  } catch (cause) {
+    // What was written of it takes room that what is in force may need.
+    rmSync(staged, { force: true, recursive: true });
+    const hint = "Make room on the disk, or correct the rights of its folder; it is tried again by itself.";
+    throw new DrawbridgeError("program_failed", `cannot write ${target}: ${errorName(cause)}`, {
+      hint,
+      cause,
+    });
+  }
 }
 
 /** Old and new clusters side by side; of one name the new one. */

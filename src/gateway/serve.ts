@@ -5,6 +5,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import type { Clock } from "../domain/clock.ts";
+import { errorName } from "../domain/errors.ts";
 import { jsonText } from "../domain/json.ts";
 import type { GatewayState } from "../rendered-files/gateway-files.ts";
 import { namedLock } from "../runtime/named-lock.ts";
@@ -55,6 +56,17 @@ export async function serve(options: {
   options.stop.addEventListener("abort", stop, { once: true });
   if (options.stop.aborted) stop();
 
+  const report = (refused: readonly RefusedFile[]): boolean => {
+    try {
+      state.write(inForce.sources, refused);
+      return true;
+    } catch (error) {
+      // The one before would say that an older file is in force.
+      state.clear();
+      log.error({ event: "state_not_written", code: errorName(error) }, "what is in force is not reported");
+      return false;
+    }
+  };
   const admin = createEnvoyAdmin(config.adminPort, clock);
   const over = AbortSignal.any([options.stop, ended.signal]);
   try {
@@ -69,31 +81,27 @@ export async function serve(options: {
         if (over.aborted) return false;
         const isNew = changed.inForce !== inForce;
         inForce = changed.inForce;
-        state.write(inForce.sources, changed.refused);
+        const isReported = report(changed.refused);
         if (isNew) logInForce(log, "reloaded", inForce);
         const isLogged = ({ file, digest }: RefusedFile) =>
           logged.some((one) => one.file === file && one.digest === digest);
         for (const { file, reason, error } of changed.refused.filter((one) => !isLogged(one))) {
-          const refusal = {
-            event: "config_refused",
-            file,
-            code: reason,
-            reason: error.message,
-            hint: error.hint,
-          };
+          const { message, hint } = error;
+          const refusal = { event: "config_refused", file, code: reason, reason: message, hint };
           log.error(refusal, "the new file is not used; the last good one stays in force");
         }
         logged = changed.refused;
-        return logged.some(({ reason }) => reason === "refused_by_envoy");
+        return !isReported || logged.some(({ reason }) => reason === "refused_by_envoy");
       },
       clock,
       over,
     );
   } catch (error) {
+    const isOver = over.aborted;
     stop();
     await end;
     state.clear();
-    if (!over.aborted) throw error;
+    if (!isOver) throw error;
   }
   const code = await end;
   state.clear();
@@ -106,16 +114,9 @@ function logInForce(log: Logger, event: "ready" | "reloaded", { sources, intent,
   const { host, port } = sources.gateway.value.listen;
   const named = (wanted: "card" | "invocation") =>
     intent.agents.filter((agent) => agent[wanted] !== undefined).map(({ name }) => name);
-  log.info(
-    {
-      event,
-      listen: `${host}:${port}`,
-      cards: named("card"),
-      agents: named("invocation"),
-      versions: rendered.versions,
-    },
-    event === "ready" ? "the gateway is serving" : "the new configuration is in force",
-  );
+  const served = { cards: named("card"), agents: named("invocation"), versions: rendered.versions };
+  const message = event === "ready" ? "the gateway is serving" : "the new configuration is in force";
+  log.info({ event, listen: `${host}:${port}`, ...served }, message);
 }
 
 /** state.json: what is in force, and the first file that is refused; gone while no gateway runs. */

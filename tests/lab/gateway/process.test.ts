@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { connect } from "node:tls";
@@ -68,6 +68,19 @@ describe("the gateway's process", () => {
     gateway.running.child.kill("SIGKILL");
     await gateway.running.finished;
     await gone(envoy);
+  });
+
+  it("while the state file cannot be written there is none, and the gateway goes on [PLN-5]", async (t) => {
+    const gateway = await started(t);
+    const before = gateway.state()?.invocation;
+    const staging = join(gateway.folder, `state.json.${gateway.running.child.pid}.new`);
+    mkdirSync(staging);
+    gateway.configure((config) => ({ ...config, quotas: { default: { perMinute: 1, burst: 1 } } }));
+    await gateway.running.printed('"event":"state_not_written"');
+    assert.equal(gateway.state(), undefined);
+    rmdirSync(staging);
+    const after = await eventually("the state file", () => gateway.state()?.invocation);
+    assert.notEqual(after, before);
   });
 
   it("the gateway ends with an error when Envoy does", async (t) => {

@@ -1,6 +1,6 @@
 // Which of several changed files are brought into force, and in what order, where Envoy takes only some of them.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync } from "node:fs";
 import { describe, it, type TestContext } from "node:test";
 import { stringify } from "yaml";
 import { sha256Tagged } from "../../../src/domain/digest.ts";
@@ -31,6 +31,12 @@ async function gateway(t: TestContext) {
   write("publication", { version: 1, cards: {} });
   write("invocation", withClients(["org-b-client"]));
   const tried: string[] = [];
+  /** From when on nothing can be written: a folder stands where each file is staged. */
+  const disk: { isFull?: "at once" | "after a refusal" } = {};
+  const fill = () => {
+    const staged = ["validate.json", "live_cds.json", "live_lds.json", "live_rds.json"];
+    for (const file of staged) mkdirSync(`${folder}/envoy/staging/${file}`, { recursive: true });
+  };
   const admin = {
     stats: async () => NO_STATS,
     waitForVersions: async (versions: object) => {
@@ -38,6 +44,7 @@ async function gateway(t: TestContext) {
       const isTaken = !readFileSync(`${folder}/envoy/live/lds.json`, "utf8").includes('"port_value": 1\n');
       const isOpen = readFileSync(`${folder}/envoy/live/rds.json`, "utf8").includes("org-b-client");
       tried.push(`${isTaken ? "old" : "refused"} listener, ${isOpen ? "open" : "closed"}`);
+      if (!isTaken && disk.isFull === "after a refusal") fill();
       if (!isTaken) throw new DrawbridgeError("program_failed", "Envoy refuses lds.json", { hint: "" });
     },
   };
@@ -49,6 +56,8 @@ async function gateway(t: TestContext) {
   let inForce = await prepare(loadSources(`${folder}/gateway.yaml`));
   let refused: readonly RefusedFile[] = [];
   const apply = async () => {
+    rmSync(`${folder}/envoy/staging`, { recursive: true, force: true });
+    if (disk.isFull === "at once") fill();
     const readings = {
       ...{ gateway: read("gateway"), publication: read("publication"), invocation: read("invocation") },
     };
@@ -57,7 +66,7 @@ async function gateway(t: TestContext) {
     const report = { tried: tried.splice(0), refused: refused.map(({ file, reason }) => [file, reason]) };
     return report;
   };
-  return { write, withClients, listeningOn, apply };
+  return { disk, write, withClients, listeningOn, apply };
 }
 
 describe("applyChanges", () => {
@@ -71,5 +80,23 @@ describe("applyChanges", () => {
     assert.deepEqual(await apply(), { tried: ["refused listener, closed"], refused });
     write("gateway", listeningOn(8081));
     assert.deepEqual(await apply(), { tried: ["old listener, closed"], refused: [] });
+  });
+
+  it("a change that cannot be written, as on a full disk, is reported and tried again [PLN-5]", async (t) => {
+    const { disk, write, withClients, apply } = await gateway(t);
+    disk.isFull = "at once";
+    write("invocation", withClients([]));
+    const refused = [["invocation", "refused_by_envoy"]];
+    assert.deepEqual(await apply(), { tried: [], refused });
+    assert.deepEqual(await apply(), { tried: [], refused });
+    delete disk.isFull;
+    assert.deepEqual(await apply(), { tried: ["old listener, closed"], refused: [] });
+  });
+
+  it("what Envoy refused and a full disk does not let be undone is not called out of force [PLN-5]", async (t) => {
+    const { disk, write, listeningOn, apply } = await gateway(t);
+    disk.isFull = "after a refusal";
+    write("gateway", listeningOn(1));
+    await assert.rejects(apply(), /what Envoy has in force is not known/);
   });
 });
