@@ -40,10 +40,18 @@ function protocol(options: JsonObject): JsonObject {
   return { typed_extension_protocol_options: { [type]: typed(type, options) } };
 }
 
-const OF_AGENT = protocol({
-  common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
-  explicit_http_config: { http_protocol_options: {} },
-});
+/** Of all callers of an agent together: one could soon hold all of Envoy's own 1,024 by streams, and others would wait. */
+const CALLS_MAX = 16_384;
+
+const OF_AGENT = {
+  ...protocol({
+    common_http_protocol_options: { idle_timeout: AGENT_IDLE_TIMEOUT },
+    explicit_http_config: { http_protocol_options: {} },
+  }),
+  circuit_breakers: {
+    thresholds: [{ max_connections: CALLS_MAX, max_pending_requests: CALLS_MAX, max_requests: CALLS_MAX }],
+  },
+};
 
 function issuerCluster(issuer: GatewayConfig["issuer"]): JsonObject {
   const url = new URL(issuer.jwksUrl);

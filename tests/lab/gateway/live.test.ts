@@ -180,6 +180,35 @@ describe("changes of a running gateway", () => {
     await becomes(200, "org-b-client");
   });
 
+  it("a client that holds more than a thousand streams keeps no other from the agent", async () => {
+    const holding = await agentDouble(({ body }, response) => {
+      response.writeHead(200).write("data: 0\n\n");
+      if (body === "{}") response.end();
+    });
+    const path = "/agents/holding/rpc";
+    const clients = ["org-b-client", "org-c-client"];
+    gateway.configure((config) => ({
+      ...config,
+      agents: { ...config.agents, holding: { upstream: holding.url, invokePath: path, clients } },
+    }));
+    await becomes(200, "org-c-client", path);
+    const sessions = Array.from({ length: 11 }, () => connect(gateway.url));
+    const authorization = `Bearer ${await issuer.token("org-b-client")}`;
+    for (const session of sessions) {
+      const held = Array.from({ length: 100 }, async () => {
+        const stream = session.request({ ":method": "POST", ":path": path, authorization });
+        const [headers] = (await once(stream.end("hold"), "response")) as [{ ":status"?: number }];
+        return headers[":status"];
+      });
+      assert.deepEqual(new Set(await Promise.all(held)), new Set([200]));
+    }
+    assert.equal(await statusOf("org-c-client", path), 200);
+    for (const session of sessions) session.destroy();
+    await holding.close();
+    gateway.configure(() => original);
+    await becomes(404, "org-c-client", path);
+  });
+
   it("a connection that was open before a quota changed takes no further calls by the old one", async () => {
     const session = connect(gateway.url);
     const token = await issuer.token("org-b-client");
