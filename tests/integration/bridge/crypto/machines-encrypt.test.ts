@@ -1,6 +1,7 @@
 // Which devices can read what a ghost's machine encrypts.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { systemClock } from "../../../../src/domain/clock.ts";
 import type { RoomId, UserId } from "../../../../src/domain/identifiers.ts";
 import { GhostSide, KeyServer, machinesScene, Person } from "../../../support/crypto-world.ts";
 
@@ -106,6 +107,24 @@ describe("Machines that encrypt answers", () => {
       wanted.filter(({ kind }) => kind === "to_device"),
       [],
     );
+  });
+
+  it("a ghost answers no verification, however many somebody begins [ENC-7] [DEL-10]", async (t) => {
+    const server = new KeyServer();
+    const ghost = new GhostSide(server, (await machinesScene(t)).start().machines, GHOST);
+    await pair(ghost, server);
+    const begun = ["one", "two", "three"].map((id) => ({
+      sender: ALICE,
+      type: "m.key.verification.request",
+      content: {
+        from_device: "PHONE",
+        methods: ["m.sas.v1"],
+        timestamp: systemClock.now(),
+        transaction_id: id,
+      },
+    }));
+    await ghost.receive(begun);
+    assert.deepEqual(await ghost.machines.outgoing(ghost.ghost), []);
   });
 
   it("an event is encrypted only right after its session was shared, and the room's rotation is kept", async (t) => {
