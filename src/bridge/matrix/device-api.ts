@@ -91,8 +91,9 @@ export class DeviceApi {
     const send = (part: UnknownObject) =>
       this.#http.request(kind, method, path, { body: part, as: actor, schema: AnyObject });
     const sendAll = () => {
-      if (kind === "keys_query") return this.#keysQuery(body, send);
-      return kind === "keys_claim" ? this.#keysClaim(body, serverOf(actor.ghost), send) : send(body);
+      const own = serverOf(actor.ghost);
+      if (kind === "keys_query") return this.#keysQuery(body, own, send);
+      return kind === "keys_claim" ? this.#keysClaim(body, own, send) : send(body);
     };
     return mapValue(await sendAll(), (answer) => JSON.stringify(readableKeys(kind, answer)));
   }

@@ -2,7 +2,7 @@
 // Invariants: a request whose answer is too large is made again by halves, and what a machine could not read is left out,
 // so that one user's keys, or one server's answer, keep no other's away; a user, and the users of a server in one answer,
 // have a bounded number of devices, because an answer is encrypted for each; whose keys alone are too large is reported
-// and left out until a growing wait has passed.
+// and left out until a growing wait has passed, and so is a server for which the homeserver waits too long.
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../../domain/clock.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
@@ -17,35 +17,50 @@ const TOO_LARGE = refused(413, "ORG.DRAWBRIDGE.KEYS_TOO_LARGE");
 
 type Send = (body: UnknownObject) => Promise<Outcome<UnknownObject>>;
 
+const serverIn = (user: string) => user.slice(user.indexOf(":") + 1);
+
 /** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
 export function createKeysQuery(
   clock: Pick<Clock, "now">,
   onTooLarge: (user: string) => void = () => undefined,
 ) {
-  const tooLarge = new LRUCache<string, { readonly until: number; readonly times: number }>({
+  /** Users and servers. */
+  const leftOut = new LRUCache<string, { readonly until: number; readonly times: number }>({
     max: REMEMBERED_MAX,
   });
-  const waits = (user: string) => clock.now() < (tooLarge.peek(user)?.until ?? 0);
-  const leaveOut = (user: string) => {
-    const times = tooLarge.get(user)?.times ?? 0;
-    tooLarge.set(user, { until: clock.now() + backoffMs(BACKOFF, times), times: times + 1 });
-    onTooLarge(user);
+  const waits = (name: string) => clock.now() < (leftOut.peek(name)?.until ?? 0);
+  const leaveOut = (name: string) => {
+    const times = leftOut.get(name)?.times ?? 0;
+    leftOut.set(name, { until: clock.now() + backoffMs(BACKOFF, times), times: times + 1 });
   };
-  return async (body: UnknownObject, send: Send): Promise<Outcome<UnknownObject>> => {
+  /** @param own the homeserver itself, whose silence is no other server's doing */
+  return async (body: UnknownObject, own: string, send: Send): Promise<Outcome<UnknownObject>> => {
     const users = Object.entries((body["device_keys"] ?? {}) as UnknownObject);
-    const open = [users.filter(([user]) => !waits(user))].filter(({ length }) => length > 0);
+    const isAsked = ([user]: readonly [string, unknown]) => !waits(user) && !waits(serverIn(user));
+    const open = [users.filter(isAsked)].filter(({ length }) => length > 0);
     const answers: UnknownObject[] = [];
     while (answers.length < ANSWERS_MAX) {
       const group = open.shift();
       if (group === undefined) break;
       const outcome = await send({ ...body, device_keys: Object.fromEntries(group) });
+      const cause = outcome.kind === "retry" ? outcome.cause : undefined;
+      const [[user] = [""]] = group;
+      const byServer = Map.groupBy(group, (one) => serverIn(one[0]));
       if (outcome.kind === "ok") {
         answers.push(outcome.value);
-      } else if (outcome.kind === "retry" && outcome.cause === "too_large") {
+        for (const server of byServer.keys()) leftOut.delete(server);
+      } else if (cause === "too_large") {
         const half = Math.ceil(group.length / 2);
-        const [[user] = [""]] = group;
-        if (half === group.length) leaveOut(user);
-        else open.unshift(group.slice(0, half), group.slice(half));
+        if (half < group.length) open.unshift(group.slice(0, half), group.slice(half));
+        else {
+          leaveOut(user);
+          onTooLarge(user);
+        }
+      } else if (cause === "timeout" && byServer.size > 1) {
+        const parts = [...byServer].toSorted(([one], [other]) => Number(other === own) - Number(one === own));
+        open.unshift(...parts.map(([, part]) => part));
+      } else if (cause === "timeout" && !byServer.has(own)) {
+        leaveOut(serverIn(user));
       } else if (answers.length === 0) {
         return outcome;
       } else {
@@ -66,7 +81,7 @@ export function createKeysClaim() {
   /** @param own the homeserver itself, whose failure is no other server's doing */
   return async (body: UnknownObject, own: string, send: Send): Promise<Outcome<UnknownObject>> => {
     const users = Object.entries((body["one_time_keys"] ?? {}) as UnknownObject);
-    const byServer = Map.groupBy(users, ([user]) => user.slice(user.indexOf(":") + 1));
+    const byServer = Map.groupBy(users, ([user]) => serverIn(user));
     const open: string[][] = [[...byServer.keys()]];
     const answers: UnknownObject[] = [];
     const failed: string[] = [];
@@ -127,7 +142,7 @@ function devicesEach(numbers: readonly number[]): number {
 }
 
 function usableKeys(of: unknown) {
-  const byServer = Map.groupBy(Object.entries(membersOf(of)), ([user]) => user.slice(user.indexOf(":") + 1));
+  const byServer = Map.groupBy(Object.entries(membersOf(of)), ([user]) => serverIn(user));
   const usable = [...byServer.values()].flatMap((users) => {
     const each = devicesEach(users.map(([, devices]) => Object.keys(membersOf(devices)).length));
     return users.map(([user, devices]) => [user, usableDevices(devices, user, each)] as const);

@@ -79,4 +79,34 @@ describe("a query of many users' keys", () => {
     clock.advance(MINUTE);
     assert.deepEqual(answered(await query(["@huge:b.test"])), ["@huge:b.test"]);
   });
+
+  it("is made server by server when it is not answered in time, and then without a server that holds it up [ENC-7] [DEL-10]", async (t) => {
+    const isHeldUp = (user: string) => user.endsWith(":silent.test");
+    const script = await scriptedHomeserver(t, ({ body }) => {
+      const asked = Object.keys((body as { device_keys: object }).device_keys);
+      if (asked.some(isHeldUp)) return "hang";
+      return { body: { device_keys: Object.fromEntries(asked.map((user) => [user, {}])), failures: {} } };
+    });
+    const clock = new ManualClock(0);
+    const homeserver = new Homeserver({ url: script.url, asToken: "token", requestTimeoutMs: 200, clock });
+    t.after(() => homeserver.close());
+    const query = async (...users: string[]) => {
+      const device_keys = Object.fromEntries(users.map((user) => [user, []]));
+      const request = { id: "1", kind: "keys_query", body: JSON.stringify({ device_keys }) } as const;
+      const outcome = await homeserver.devices.submit({ ghost: ghost(), deviceId: "D" }, request);
+      if (outcome.kind !== "ok") return outcome.kind;
+      return Object.keys((JSON.parse(outcome.value) as { device_keys: object }).device_keys).sort();
+    };
+    const well = ["@alice:a.test", "@bob:b.test", "@carol:c.test"];
+    const silent = ["@one:silent.test", "@two:silent.test"];
+    assert.deepEqual(await query(...silent, ...well), well);
+    const made = script.requests.length;
+    assert.deepEqual(await query(...well, ...silent), well);
+    assert.equal(script.requests.length, made + 1, "it is not asked about before a minute has passed");
+    clock.advance(MINUTE);
+    assert.deepEqual(await query(...well, ...silent), well);
+    assert.ok(script.requests.length > made + 2, "it is asked about again");
+    script.script = () => "hang";
+    assert.equal(await query(...well), "retry", "the homeserver itself is silent");
+  });
 });
