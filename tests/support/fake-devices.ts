@@ -11,7 +11,7 @@ import type { DeviceRecord } from "../../src/bridge/matrix/device-api.ts";
 import type { DeviceChanges } from "../../src/bridge/matrix/device-changes.ts";
 import type { GhostActor } from "../../src/bridge/matrix/http.ts";
 import { type Outcome, retry } from "../../src/bridge/matrix/request-result.ts";
-import type { GhostMxid, RoomId, UserId } from "../../src/domain/identifiers.ts";
+import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { ghost, T0 } from "./ledger.ts";
 
 type Json = Readonly<Record<string, unknown>>;
@@ -20,15 +20,7 @@ export class FakeDevices
   implements
     Pick<
       GhostDevices,
-      | "receive"
-      | "decrypt"
-      | "statuses"
-      | "catchup"
-      | "track"
-      | "sendToDevice"
-      | "owns"
-      | "known"
-      | "beginSession"
+      "receive" | "decrypt" | "statuses" | "catchup" | "sendToDevice" | "owns" | "known" | "beginSession"
     >
 {
   readonly ghosts: readonly GhostMxid[];
@@ -48,7 +40,6 @@ export class FakeDevices
     readonly content: Json;
     readonly to: string;
   }[] = [];
-  readonly tracked: UserId[] = [];
   /** The ghosts for whose answers sessions were begun. */
   readonly begun: { readonly ghost: GhostMxid; readonly room: RoomId }[] = [];
   catchups = 0;
@@ -104,10 +95,6 @@ export class FakeDevices
     this.atHomeserver = [];
     for (const { session } of found) this.sessions.add(session);
     return { kind: "ok", value: found.map(({ room }) => room) };
-  }
-
-  async track(_ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
-    this.tracked.push(...users);
   }
 
   async beginSession(from: GhostMxid, room: RoomId): Promise<void> {

@@ -88,11 +88,8 @@ export async function decryptEvent(
 const OF_ERROR = new Map<DecryptionErrorCode, Decryption | "missing_key">([
   [DecryptionErrorCode.MissingRoomKey, "missing_key"],
   [DecryptionErrorCode.UnknownMessageIndex, "missing_key"],
-  [DecryptionErrorCode.UnknownSenderDevice, "missing_key"],
   [DecryptionErrorCode.MismatchedSender, MISMATCH],
   [DecryptionErrorCode.MismatchedIdentityKeys, MISMATCH],
-  [DecryptionErrorCode.UnsignedSenderDevice, NOT_TRUSTED],
-  [DecryptionErrorCode.SenderIdentityVerificationViolation, NOT_TRUSTED],
 ]);
 
 /** The decrypted content, with the relation that stands in plain text outside for servers to read. */
@@ -150,12 +147,8 @@ async function trustOf(
   if (shield === ShieldStateCode.MismatchedSender) return MISMATCH;
   // A key that was forwarded or imported; the library takes none here, and would not know whose it is.
   if (shield === ShieldStateCode.AuthenticityNotGuaranteed) return NOT_TRUSTED;
-  if (shield !== ShieldStateCode.UnknownDevice) {
-    if (policy.senderDevices === "allow_all") return "trusted";
-    if (shield === ShieldStateCode.UnsignedDevice) return NOT_TRUSTED;
-    if (policy.senderDevices === "cross_signed") return "trusted";
-  }
-  // The device was not known when its key came, or the policy asks for more: it must be one of the sender's now.
+  if (shield !== ShieldStateCode.UnknownDevice && policy.senderDevices === "allow_all") return "trusted";
+  // The device was not known when its key came, or what was known then may be over: it must be one of the sender's now.
   const device = await deviceWithKey(machine, sender, event.senderCurve25519Key);
   if (device === undefined) return "device_unknown";
   if (policy.senderDevices === "allow_all") return "trusted";

@@ -159,11 +159,6 @@ export class GhostDevices {
     return this.#deps.homeserver.devices.sendToDevice(actor.value, eventType, transactionId, messages);
   }
 
-  async track(ghost: GhostMxid, users: readonly UserId[]): Promise<void> {
-    const device = this.#of(ghost);
-    if (await device.track(users)) device.requests.driveSoon();
-  }
-
   async encryptEvent(actor: GhostActor, room: RoomId, event: EventContent): Promise<Outcome<EventContent>> {
     if (!(await this.#deps.ledger.memberships.isRoomEncrypted(room))) {
       const encryption = await this.#encryption.encryptionOf(actor, room);

@@ -17,7 +17,7 @@ export interface Claim {
 }
 
 export interface OpeningDependencies {
-  readonly devices: Pick<GhostDevices, "decrypt" | "track" | "catchup">;
+  readonly devices: Pick<GhostDevices, "decrypt" | "catchup">;
   readonly recent: Pick<ReturnType<typeof createRecentEvents>, "take">;
   /** `GET /rooms/{room}/event/{event}` as the ghost. */
   readonly fetchEvent: (
@@ -61,10 +61,6 @@ export function createOpening({ devices, recent, fetchEvent }: OpeningDependenci
     const first = await decrypt(event, ghosts, "after_wait");
     if (first.kind !== "missing_key" && first.kind !== "not_trusted") return first;
 
-    if (first.kind === "not_trusted") {
-      const tracked = Promise.all(ghosts.map((ghost) => devices.track(ghost, [event.sender])));
-      await tracked.catch(() => undefined);
-    }
     const from = (envelope.attempts * CATCHUPS_MAX) % ghosts.length;
     const turn = [...ghosts.slice(from), ...ghosts.slice(0, from)].slice(0, CATCHUPS_MAX);
     const catchups = await Promise.all(turn.map((ghost) => devices.catchup(ghost, signal)));

@@ -134,6 +134,8 @@ const NOTICES: Readonly<Partial<Record<ExpiryReason, ExpiryNotice>>> = {
   key_wait_elapsed: { kind: "keys_missing" },
   key_requests_exhausted: { kind: "keys_missing" },
   key_withheld: { kind: "keys_missing" },
+  // A member who has sent the ghost somebody else's key, ahead of that person, would else silence that person unnoticed.
+  sender_mismatch: { kind: "keys_missing" },
   device_not_trusted: { kind: "policy_denied", reason: "sender_device_untrusted" },
 };
 
