@@ -29,7 +29,7 @@ import {
   type OpenedEvents,
   openEncrypted,
 } from "./open-encrypted.ts";
-import { type EncryptedEvent, readEvents } from "./read-events.ts";
+import { type EncryptedEvent, type ReadableEvent, readEvents } from "./read-events.ts";
 import { readDevicePart } from "./transaction-extensions.ts";
 
 /** What ghosts' devices add to intake, unless `encryption.mode` is `refuse`. */
@@ -85,10 +85,10 @@ export function createTransactionHandler(options: {
   const { ledger, agents, namespace, clock, encryption } = options;
 
   /** Makes durable what came for own machines; returns the rest. Counts of keys alone are not worth a row. */
-  const receive = async (extensions: UnknownObject) => {
-    if (encryption === undefined || Object.keys(extensions).length === 0) return [];
+  const receive = async (extensions: UnknownObject, events: readonly ReadableEvent[]) => {
+    if (encryption === undefined) return [];
     const { devices } = encryption;
-    const changes = readDevicePart(extensions, namespace, devices.known());
+    const changes = readDevicePart(extensions, namespace, devices.known(), events);
     const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
     if (own.size > 0) await resultWithin(clock, RECEIVE_MS_MAX, devices.receive(own));
     return [...changes].flatMap(([ghost, change]) =>
@@ -100,9 +100,9 @@ export function createTransactionHandler(options: {
 
   return async (transactionId, rawEvents, { extensions = {}, bodySha256, caughtUp } = {}) => {
     if (caughtUp === undefined) await options.ready?.();
-    const mail = await receive(extensions);
-    const { byGhost, partnerGhosts } = await agents.current();
     const read = readEvents(rawEvents);
+    const mail = await receive(extensions, read.events);
+    const { byGhost, partnerGhosts } = await agents.current();
     const { plain, encrypted, reactions } = candidatesOf(read.events, namespace, partnerGhosts);
     const roomState = roomStateOf(read.events, namespace, byGhost);
 

@@ -1,11 +1,13 @@
 // What a transaction brings for ghosts' devices beside its events: to-device messages, changed device lists, counts of keys
 // (Matrix application service API, "Pushing events"; MSC2409, MSC3202). Invariants: nothing here throws; a part that cannot be
-// read is left out, and affects no other; what is for another device than a ghost's own is left out.
+// read is left out, and affects no other; what is for another device than a ghost's own is left out; the devices
+// of who joins, or invites a ghost, count as changed.
 import { type GhostMxid, parseUserId, type UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Namespace } from "./namespace.ts";
+import type { ReadableEvent } from "./read-events.ts";
 
 type Changes = { -readonly [Field in keyof DeviceChanges]: DeviceChanges[Field] } & {
   toDevice: UnknownObject[];
@@ -16,6 +18,7 @@ export function readDevicePart(
   body: UnknownObject,
   namespace: Namespace,
   devices: ReadonlyMap<GhostMxid, string>,
+  events: readonly ReadableEvent[] = [],
 ): ReadonlyMap<GhostMxid, DeviceChanges> {
   const changes = new Map<GhostMxid, Changes>();
   const of = (ghost: GhostMxid): Changes => {
@@ -60,7 +63,13 @@ export function readDevicePart(
   }
 
   const lists = membersOf(body["org.matrix.msc3202.device_lists"] ?? body["device_lists"]);
-  const changedUsers = usersOf(lists["changed"]);
+  // While no room is shared with a user, the homeserver tells of no change of the user's devices, nor does it later.
+  const met = events.flatMap((event) => {
+    if (event.type !== "membership") return [];
+    const { membership, user, sender } = event;
+    return membership === "join" ? [user] : membership === "invite" ? [sender] : [];
+  });
+  const changedUsers = usersOf([...listOf(lists["changed"]), ...met]);
   const leftUsers = usersOf(lists["left"]);
   if (changedUsers.length + leftUsers.length > 0) {
     for (const ghost of devices.keys()) Object.assign(of(ghost), { changedUsers, leftUsers });

@@ -24,6 +24,7 @@ async function setUp(
     encryption: { devices, takesPart, plainInEncrypted, keyWaitMs: KEY_WAIT_MS, recent: { keep: () => {} } },
   });
   await fixture.events("joins", member(ghost("docs"), "join"), member("@alice:a.test", "join"));
+  devices.received.length = 0;
   return { devices, ...fixture };
 }
 
@@ -56,6 +57,16 @@ describe("encrypted events at intake", () => {
     const dump = JSON.stringify(await fixture.rows("SELECT e::text AS row FROM bridge_encrypted_intake e"));
     for (const secret of ["question e1", "session-1", "sender-key", "ALICE"])
       assert.ok(!dump.includes(secret));
+  });
+
+  it("the devices of who joins, or invites a ghost, count as changed [ENC-7]", async (t) => {
+    const { devices, events } = await setUp(t);
+    const invited = member(ghost("docs"), "invite", { room_id: "!other", sender: "@carol:b.test" });
+    await events("t1", member("@bob:a.test", "join"), invited, member("@dave:a.test", "leave"));
+    assert.deepEqual(
+      devices.received.map(({ changedUsers }) => changedUsers),
+      [["@bob:a.test", "@carol:b.test"]],
+    );
   });
 
   it("keys in a transaction open its events at once, in the homeserver's order", async (t) => {
