@@ -67,6 +67,8 @@ export interface NewDelegation extends RoomEvent {
   readonly agentTurn: number;
   readonly prompt: string;
   readonly attachment?: Attachment | undefined;
+  /** When the edit was made that came with it and whose text it has. */
+  readonly editedTs?: number | undefined;
   /** Prompt and attachment, if they were sealed before it is known whether the question is admitted. */
   readonly sealed?: Buffer | undefined;
   readonly contextId?: string | undefined;

@@ -65,16 +65,16 @@ const ADMIT = `
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
-       terminal_stage, terminal_reason, admitted_at, terminal_at)
+       terminal_stage, terminal_reason, admitted_at, terminal_at, edited_ts)
     SELECT event, ($7::text[])[target], ($3::text[])[room], sender, ts, thread, $10, ($8::text[])[target],
       ($9::text[])[target],
       prompt, turn, context, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $1,
-      CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END
+      CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END, edited
     FROM unnest($11::int[], $12::int[], $13::bytea[], $14::text[], $15::text[], $16::bigint[], $17::text[],
-      $18::bigint[], $19::int[], $20::int[], $21::text[], $22::int[], $23::text[])
-      AS u (target, room, prompt, event, sender, ts, thread, seq, ordinal, siblings, denied, turn, context)`;
+      $18::bigint[], $19::int[], $20::int[], $21::text[], $22::int[], $23::text[], $24::bigint[])
+      AS u (target, room, prompt, event, sender, ts, thread, seq, ordinal, siblings, denied, turn, context, edited)`;
 
 const WRITE = statement("admit")`${ADMIT}) SELECT`;
 
@@ -117,10 +117,10 @@ const ADMIT_AND_CLAIM = statement<DelegationRow>("admit_and_claim")`
     INSERT INTO bridge_delegations AS d
       (room_id, room_seq, room_ordinal, room_siblings, matrix_event_id, ghost_mxid, agent_id, target_fingerprint,
        sender_mxid, origin_server_ts, thread_root, ingress, prompt, agent_turn, a2a_context_id, admitted_at,
-       state, fence, lease_holder, lease_until, tried_at)
+       state, fence, lease_holder, lease_until, tried_at, edited_ts)
     SELECT $1, $5, 0, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $2::timestamptz,
       CASE WHEN is_head THEN 'dispatching' ELSE 'queued' END, is_head::int, CASE WHEN is_head THEN $3::text END,
-      CASE WHEN is_head THEN $4::timestamptz END, CASE WHEN is_head THEN $2::timestamptz END
+      CASE WHEN is_head THEN $4::timestamptz END, CASE WHEN is_head THEN $2::timestamptz END, $17
     FROM room
     RETURNING ${CLAIMED_COLUMNS}, 'queued' AS "resumedFrom"
   )
@@ -257,7 +257,7 @@ function writeJobs(
     jobs.map((job) => 1 + roomIds.indexOf(job.room)),
     jobs.map((job) => (job.denied === null ? seal(keys, job) : null)),
     ...columnsOf(jobs, "event", "sender", "originServerTs", "threadRoot"),
-    ...columnsOf(jobs, ...places, "agentTurn", "contextId"),
+    ...columnsOf(jobs, ...places, "agentTurn", "contextId", "editedTs"),
   ]);
 }
 
@@ -272,7 +272,7 @@ async function admitAndClaim(
   const [claimed] = await ADMIT_AND_CLAIM.entities(on, [
     ...[job.room, toTime(receivedAt), holder, toTime(leaseUntil), job.seq],
     ...[job.event, job.ghost, job.agent, job.targetFingerprint, job.sender, job.originServerTs],
-    ...[job.threadRoot, ingress, seal(keys, job), job.agentTurn, job.contextId],
+    ...[job.threadRoot, ingress, seal(keys, job), job.agentTurn, job.contextId, job.editedTs],
   ]);
   return claimed && toClaimed(claimed, holder, keys);
 }

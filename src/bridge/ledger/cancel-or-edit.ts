@@ -134,7 +134,8 @@ function editedAtOnce(delegations: readonly NewDelegation[], edits: readonly New
         delegation === undefined && source === job.event && ghost === job.ghost,
     );
     if (last === undefined) return job;
-    return { ...job, prompt: last.prompt, attachment: last.attachment, sealed: undefined };
+    const { prompt, attachment, originServerTs: editedTs } = last;
+    return { ...job, prompt, attachment, editedTs, sealed: undefined };
   });
 }
 

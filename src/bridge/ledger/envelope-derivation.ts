@@ -52,14 +52,14 @@ const DERIVE = statement("derive_envelope")`
     INSERT INTO bridge_delegations
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
-       terminal_stage, terminal_reason, admitted_at, terminal_at)
+       terminal_stage, terminal_reason, admitted_at, terminal_at, edited_ts)
     SELECT e.matrix_event_id, ghost, e.room_id, e.sender_mxid, e.origin_server_ts, thread, e.ingress, agent, target,
       prompt, turn, context, CASE WHEN ordinal IS NOT NULL THEN e.room_seq END, ordinal, CASE WHEN ordinal IS NOT NULL THEN $4 END,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $3,
-      CASE WHEN denied IS NOT NULL THEN $3::timestamptz END
-    FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[], $12::int[], $13::text[])
-      AS u (ghost, agent, target, thread, prompt, ordinal, denied, turn, context)
+      CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, edited
+    FROM ended e, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::int[], $11::text[], $12::int[], $13::text[], $14::bigint[])
+      AS u (ghost, agent, target, thread, prompt, ordinal, denied, turn, context, edited)
     RETURNING *
   ), audited AS (
     INSERT INTO bridge_audit (schema, record, created_at)
@@ -119,7 +119,7 @@ async function deriveOn(
     jobs.map(({ denied, ghost, prompt: text, attachment }) =>
       denied === null ? sealPrompt(keys, event, ghost, { text, attachment }) : null,
     ),
-    ...columnsOf(jobs, "ordinal", "denied", "agentTurn", "contextId"),
+    ...columnsOf(jobs, "ordinal", "denied", "agentTurn", "contextId", "editedTs"),
   ];
   await DERIVE.held(client, values, nameOf(envelope));
   await recordIndices(client, done.uses, indices, now);

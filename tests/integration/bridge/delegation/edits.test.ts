@@ -74,6 +74,14 @@ describe("an edit of a question", () => {
     assert.deepEqual(await answered(), ["where?"]);
   });
 
+  it("an edit that is older than one which came with its question changes nothing [DEL-6] [INT-3]", async (t) => {
+    const { events, harness, answered } = await setUp(t);
+    await events(QUESTION, { ...editEvent("e2", "where?"), origin_server_ts: T0 + 2 });
+    await events({ ...editEvent("e1", "which?"), origin_server_ts: T0 + 1 });
+    harness.worker().start();
+    assert.deepEqual(await answered(), ["where?"]);
+  });
+
   it("an edit that comes with its question in one transaction counts [DEL-6]", async (t) => {
     const { events, harness, answered } = await setUp(t);
     await events(QUESTION, editEvent("e", "which?"), editEvent("bob", "mine", { sender: "@bob:a.test" }));
