@@ -59,10 +59,10 @@ export function roomStateOf(
     const { room } = event;
     if (event.type === "encryption") return { kind: "encryption", room };
     if (event.type !== "membership" || event.membership === "knock") return [];
-    const { user, membership, sender, direct, originServerTs } = event;
+    const { user, membership, sender, direct, originServerTs, position } = event;
     if (!namespace.isGhost(user)) {
       if (namespace.isOwn(user) || membership === "invite") return [];
-      return { kind: "member", room, user, joined: membership === "join" };
+      return { kind: "member", room, user, joined: membership === "join", position };
     }
     return {
       ...{ kind: "ghost", room, ghost: user, direct, originServerTs, hasAgent: targets.has(user) },
@@ -145,7 +145,9 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
     const isInThread = threadRoot !== undefined && [event, asked.threadRoot].includes(threadRoot);
     if (isInThread && asked.refused !== "sender_policy_rejected") ghosts.add(ghost);
   }
-  const direct = known.directWith.get(room);
+  const before = known.directUntil?.get(room);
+  const isBefore = before !== undefined && message.position < before.position;
+  const direct = isBefore ? before : known.directWith.get(room);
   if (direct?.person === message.sender) ghosts.add(direct.ghost);
   // A ghost outside the room can neither answer nor read the message. For an unknown room (a new database) the
   // homeserver is trusted: it sends only events of rooms with a ghost.

@@ -45,7 +45,7 @@ export interface GhostMembershipEvent {
 /** `member`: of a user that is not a ghost. Encryption is never switched off again. */
 export type RoomStateEvent =
   | GhostMembershipEvent
-  | { readonly kind: "member"; readonly room: RoomId; readonly user: UserId; readonly joined: boolean }
+  | Readonly<{ kind: "member"; room: RoomId; user: UserId; joined: boolean; position: number }>
   | { readonly kind: "encryption"; readonly room: RoomId };
 
 /** What every event of a room has (Matrix client-server API, "Room event format"). */
@@ -175,6 +175,8 @@ export interface KnownFacts {
   readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
   /** The ghost of each direct room, and the only person there; until the members are known, the person who invited the ghost. */
   readonly directWith: ReadonlyMap<RoomId, { readonly ghost: GhostMxid; readonly person: UserId }>;
+  /** The same until somebody joined, at this position of the transaction. */
+  readonly directUntil?: ReadonlyMap<RoomId, { ghost: GhostMxid; person: UserId; position: number }>;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
   /** The related events that wait for their keys in intake envelopes. */

@@ -141,8 +141,9 @@ async function admitOn(
   const all = admission.events.map(({ event }) => event);
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
+  const directUntil = await readDirect(client, admission, keys);
   const derive = async (row: KnownRow) => {
-    const known = toFacts(row, keys, receivedAt);
+    const known = { ...toFacts(row, keys, receivedAt), directUntil };
     const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(known);
     const { answers, cancels, edits = [] } = found;
     const isChange = answers.length + cancels.length + edits.length > 0;
@@ -229,6 +230,20 @@ async function admitOn(
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
   await writeNotices(client, notices, receivedAt, settings.noticeIntervalMs);
   return { result };
+}
+
+/** What was said before somebody joined, the first of several, was said in the room as it was. */
+async function readDirect(
+  on: Queryable,
+  { about, roomState, receivedAt: now }: Admission,
+  keys: ContentKeys,
+) {
+  const joins = roomState.filter((one) => one.kind === "member").filter(({ joined }) => joined);
+  const first = new Map(joins.toReversed().map(({ room, position }) => [room, position]));
+  const rooms = about.rooms.filter((room) => first.has(room));
+  const row = rooms.length > 0 && (await readKnown(on, { rooms, related: [] }, now));
+  const direct = row ? [...toFacts(row, keys, now).directWith] : [];
+  return new Map(direct.map(([room, one]) => [room, { ...one, position: first.get(room) ?? 0 }]));
 }
 
 const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment, sealed }: NewDelegation) =>

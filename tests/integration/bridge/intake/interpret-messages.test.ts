@@ -158,10 +158,11 @@ describe("which events ask a ghost", () => {
     );
     await fixture.events("t2", plain("dm", direct), plain("shared"), question("mentioned"));
     assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned"]);
-    // A third person makes it a shared room.
-    await fixture.events("t3", member("@bob:a.test", "join", direct));
+    // A third person makes it a shared room, from then on.
+    const third = member("@bob:a.test", "join", direct);
+    await fixture.events("t3", plain("before", direct), third, plain("after", direct));
     await fixture.events("t4", plain("dm2", direct));
-    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned"]);
+    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned", "$before"]);
     // So does one whose name no user may have, as long as it is there, whoever else of a similar name comes and goes.
     await fixture.events("t5", member("@bob:a.test", "leave", direct));
     const names = ["@eve b", `@${" ".repeat(200)}`, "@", "@eve\0"].map((name) => `${name}:evil.test`);
@@ -176,7 +177,7 @@ describe("which events ask a ghost", () => {
       await fixture.events(`t8-${index}`, member(name, "leave", direct));
     }
     await fixture.events("t9", plain("dm4", direct));
-    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned", "$dm4"]);
+    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned", "$before", "$dm4"]);
   });
 
   it("a reply to a ghost's answer, or a message in its thread, triggers [INT-6]", async (t) => {

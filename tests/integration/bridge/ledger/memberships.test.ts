@@ -58,7 +58,13 @@ describe("memberships", () => {
     const request = { limit: 1, now: T0, leaseUntil: T0 + LEASE_MS };
     const [settling] = await ledger.memberships.claim(request);
     assert.ok(settling);
-    const bob = { kind: "member", room: room("r"), user: "@bob:a.test" as UserId, joined: true } as const;
+    const bob = {
+      kind: "member",
+      room: room("r"),
+      position: 0,
+      user: "@bob:a.test" as UserId,
+      joined: true,
+    } as const;
     await admit([], { roomState: [bob] });
     await ledger.memberships.recordRoomFacts(settling, { encrypted: false, members: [ghost()] }, T0);
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);

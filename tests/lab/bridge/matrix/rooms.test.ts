@@ -240,7 +240,7 @@ describe("ghosts' rooms", () => {
     await memberships.round();
     await alice.call("POST", `/rooms/${encodeURIComponent(room)}/leave`, {});
     assert.deepEqual(await members(), { kind: "ok", value: [ghost()] });
-    await roomState({ kind: "member", room, user: alice.userId, joined: false });
+    await roomState({ kind: "member", room, position: 0, user: alice.userId, joined: false });
     // It looks whether that is so, and leaves.
     await memberships.round();
     await memberships.round();
