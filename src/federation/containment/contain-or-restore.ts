@@ -77,12 +77,8 @@ export async function applyPlanes(
       const { partner } = findPartner(desired.registry, serverName);
       if (partner.contained !== (act === "contain")) throw undone(act, serverName, desired.revision);
       const direction = planeState(partner, plane);
-      const scope = scopeOf(context.parts, partner, desired);
-      // An agent that was never pinned is not opened by a restore either.
-      const isPinned = (agent: string) => partner.card.consumes[agent]?.cardIdentity !== undefined;
-      const pins = direction === "open" ? scope.pins.filter(isPinned) : scope.pins;
-      const about = { plane, direction, conditions: "partner" } as const;
-      return { ...about, scope: { ...scope, pins }, refusals: () => refused };
+      const scope = scopeOf(context.parts, partner, desired, direction);
+      return { plane, direction, conditions: "partner", scope, refusals: () => refused };
     };
     return {
       ...{ plane, partner: serverName, how: "apply", ...asking(context, ask) },

@@ -3,6 +3,7 @@
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseJson } from "../../domain/json.ts";
+import type { Direction } from "../../records/conditions/condition.ts";
 import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
 import type { Part, Scope } from "../../records/format/fields.ts";
 import { PolicyFile, policyDigest } from "../../rendered-files/border-policy.ts";
@@ -40,14 +41,17 @@ export function scopeOf(
   parts: readonly Part[],
   { serverName, azp, gateway, card }: Partner,
   { planes, registry }: Pick<DesiredState, "planes" | "registry">,
+  direction: Direction = "closed",
 ): Scope {
+  // Without a pin an agent is never trusted, so that there is nothing of it to be opened.
+  const isCovered = (agent: string) => direction === "closed" || card.consumes[agent]?.cardIdentity;
   const policy = PolicyFile.safeParse(parseJson(planes.border.files.get(BORDER_POLICY) ?? "")).data;
   return {
     parts: [...parts],
     client: azp,
     applicants: applicantsOf(registry, { serverName }).map(({ clientId }) => clientId),
     agents: gateway?.invokes ?? [],
-    pins: Object.keys(card.consumes),
+    pins: Object.keys(card.consumes).filter(isCovered),
     rooms: null,
     policy: policy?.allowed_servers.includes(serverName) === true ? policyDigest(policy) : null,
     started_at: null,

@@ -91,7 +91,8 @@ async function workOn(
   }
   const ask = ({ desired }: Reached): PlaneQuestion => {
     const kept = (readmission.touched ?? []).filter(({ state }) => state === "kept");
-    const scope = scopeOf(context.parts, findPartner(desired.registry, partner).partner, desired);
+    const { partner: now } = findPartner(desired.registry, partner);
+    const scope = scopeOf(context.parts, now, desired, step.direction);
     return { ...step, scope: { ...scope, rooms: kept.map(({ room }) => room) }, outside: context.outside };
   };
   const { observe, evaluate } = asking(context, ask);

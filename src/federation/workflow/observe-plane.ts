@@ -133,7 +133,8 @@ function absences(
   const { parts, agents, pins, rooms } = scope;
   const entries = [partner, before ?? partner];
   const isOffered = agents.length > 0 || entries.some(({ gateway }) => (gateway?.invokes ?? []).length > 0);
-  const isConsumed = pins.length > 0 || entries.some(({ card }) => Object.keys(card.consumes).length > 0);
+  const hasAny = entries.some(({ card }) => Object.keys(card.consumes).length > 0);
+  const isConsumed = pins.length > 0 || (direction === "closed" && hasAny);
   const items: EvidenceItem[] = [];
   if ((plane === "gateway" || plane === "card") && !isOffered) {
     items.push(nothing("agents_offered", "no_agent_offered"));

@@ -64,6 +64,14 @@ describe("re-admission workflow", () => {
     assert.equal((await openReadmission(context, OPEN)).isNew, false, "nor is it opened a second time");
   });
 
+  it("an agent for which no new key is brought stays without a pin, and keeps no plane from being opened [RDM-1]", async (t) => {
+    const { context } = await readmission(t);
+    await openReadmission(context, { ...OPEN, identities: { ...FRESH, agents: {} } });
+    const steps = await runAllSteps(context);
+    assert.equal(steps.at(-1)?.done, true, JSON.stringify(steps.at(-2)?.conditions));
+    assert.deepEqual(steps.at(-1)?.readmission.stages.card?.not_applicable, ["agent_card_verified"]);
+  });
+
   it("the records hold the approval, the retired identities and every item's digest [RDM-1]", async (t) => {
     const { context, repository } = await readmission(t);
     await openReadmission(context, OPEN);
