@@ -48,7 +48,7 @@ With --apply a report that asks for containment is acted on first, also where th
 contained, then the report is filed, then the pack is made below evidence/ beside the configuration, each whatever becomes of the one before. It must be in a
 DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\` and was sent to this organisation within
 the last week, the reporter must be a partner that is neither contained nor removed, or this organisation itself, and
-the subject must not have been restored since it was sent or first filed. Otherwise nothing is done; file it without --apply.`,
+the subject must be named by its server name, and not have been restored since it was sent or first filed. Otherwise nothing is done; file it without --apply.`,
   async run([file], { config, apply, sign }) {
     const bytes = readInput(file, "Check the path.");
     const settings = loadFederationConfig(config);
@@ -128,6 +128,8 @@ function whyNotAuthentic({ report, origin, federation }: Filing, registry: Regis
   const ageMs = federation.clock.now() - Date.parse(origin.sentAt);
   if (ageMs < -CLOCK_SKEW_MS) return `it is dated in the future (${origin.sentAt})`;
   if (ageMs > SENT_WITHIN_MS) return `it was sent more than a week ago (${origin.sentAt})`;
+  // The name of a partner's file is no name that a reporter knows, nor one by which restores are found.
+  if (partnerEntry(registry, report.subject.server_name) === undefined) return "its subject is no partner";
   const reporter = report.reporter.server_name;
   if (reporter === own) return undefined;
   const partner = partnerEntry(registry, reporter)?.partner;

@@ -212,9 +212,9 @@ describe("federation commands", () => {
       key: string,
       to = "matrix.harbour.example",
       agoMs = 0,
-      category = report.category,
+      more: Partial<AbuseReport> = {},
     ) => {
-      const signed = { ...report, category, reporter: { server_name: reporter } } as AbuseReport;
+      const signed = { ...report, ...more, reporter: { server_name: reporter } } as AbuseReport;
       writeFileSync(file, await signReport(signed, to, Date.now() - agoMs, fileSigner(key)));
     };
     await sign("pilots.example", pilots.file);
@@ -256,6 +256,10 @@ describe("federation commands", () => {
     await sign("pilots.example", pilots.file, undefined, -3_600_000);
     await refused(/it is dated in the future/);
 
+    const byFileName = { subject: { server_name: "lighthouse" } };
+    await sign("pilots.example", pilots.file, undefined, 0, byFileName);
+    await refused(/its subject is no partner/);
+
     await sign("pilots.example", pilots.file);
     const { code, stdout, stderr } = await drawbridge("federation", "report-abuse", file, "--apply");
     assert.equal(code, 5, "the parts are down, so two planes are not closed yet");
@@ -272,7 +276,7 @@ describe("federation commands", () => {
     const sentBefore = [
       async () => undefined,
       () => sign("pilots.example", pilots.file),
-      () => sign("pilots.example", pilots.file, undefined, 120_000, "malware"),
+      () => sign("pilots.example", pilots.file, undefined, 120_000, { category: "malware" }),
     ];
     for (const again of sentBefore) {
       await again(); // As it was; filed before, and sent anew; sent before, and never filed.
