@@ -134,16 +134,16 @@ export interface Kept {
 
 /** The DSSE envelope of an own statement; `make` is called if none is kept. What a signer throws leaves it unsigned. */
 export async function signOnce(kept: Kept, make: () => AnyStatement, removal: OwnRemoval, signer: Signer) {
-  const draft = readKept(kept) ?? keep(kept, draftOf(make(), removal, signer));
-  return draft.signatures.length > 0
-    ? withOwnSignature(draft, removal)
-    : keep(kept, await addSignature(draft, signer));
+  const before = readKept(kept);
+  if (before !== undefined && before.signatures.length > 0) return withOwnSignature(before, removal);
+  requireOwn(removal, signer.keyId);
+  const draft = before ?? keep(kept, draftOf(make(), removal, signer));
+  return keep(kept, await addSignature(draft, signer));
 }
 
 /** @throws DrawbridgeError `record_refused` when it is signed with none of this organisation's keys: nobody would take it */
-function withOwnSignature(kept: DsseEnvelope, { self, parties }: OwnRemoval): DsseEnvelope {
-  const own = parties.filter(({ organisation }) => organisation === self).flatMap(({ keys }) => keys);
-  if (own.some(({ keyId }) => kept.signatures.some(({ keyid }) => keyid === keyId))) return kept;
+function withOwnSignature(kept: DsseEnvelope, removal: OwnRemoval): DsseEnvelope {
+  if (kept.signatures.some(({ keyid }) => isOwn(removal, keyid))) return kept;
   throw new DrawbridgeError(
     "record_refused",
     "this was signed with a key that the trust file no longer names",
@@ -151,6 +151,18 @@ function withOwnSignature(kept: DsseEnvelope, { self, parties }: OwnRemoval): Ds
       hint: "Name the old key beside the new one in `offboarding.trustFile` on both sides until this removal has ended. If it is known to others, abort the run on both sides and open it again.",
     },
   );
+}
+
+const isOwn = ({ self, parties }: OwnRemoval, id: string) =>
+  parties.some(({ organisation, keys }) => organisation === self && keys.some(({ keyId }) => keyId === id));
+
+/** A signature is made once: one by a key that nobody knows would stand in the way of the right one. */
+function requireOwn(removal: OwnRemoval, keyId: string): void {
+  if (isOwn(removal, keyId)) return;
+  const what = `the trust file does not give ${removal.self} the key that it signs with (${keyId})`;
+  throw new DrawbridgeError("config_invalid", `${what}; nothing was signed`, {
+    hint: "Correct `offboarding.signingKey`; or name the key in `offboarding.trustFile`, on both sides.",
+  });
 }
 
 /** The other's DSSE envelope with this one's signature, made once, if it holds. @throws RecordRefused; as `signOnce` */
@@ -168,6 +180,7 @@ export async function countersignOnce(
       { reason: "statement_conflicts", where: "envelope" },
     ]);
   }
+  requireOwn(removal, signer.keyId);
   const other = counterpartyOf(removal.self, removal);
   const opened = openFrom(other, removal, envelope);
   if (!opened.valid) {

@@ -156,6 +156,17 @@ describe("signOnce and countersignOnce", () => {
     assert.deepEqual([stated.written.length, signed.written.length], [2, 1]);
   });
 
+  it("nothing is signed or kept by a key that the trust file does not name, with a hint [OFF-2]", async () => {
+    const unknown = { code: "config_invalid", hint: /offboarding\.signingKey/ };
+    const { written, kept } = killable();
+    const { signer } = party("a.test");
+    await assert.rejects(signOnce(kept(0, true), maker().make, ownRemoval(A), signer), unknown);
+    const envelope = await signOnce(killable().kept(0, true), maker().make, ownRemoval(A), A.signer);
+    const held = { envelopes: [envelope], evidence: ITEMS };
+    await assert.rejects(countersignOnce(kept(0, true), envelope, ownRemoval(B), held, signer), unknown);
+    assert.deepEqual(written, []);
+  });
+
   it("a statement of another organisation is neither signed nor kept [OFF-2]", async () => {
     const { make } = maker();
     const { written, kept } = killable();
@@ -171,9 +182,11 @@ describe("signOnce and countersignOnce", () => {
       signOnce(kept(0, true), completion, ownRemoval(B), B.signer),
       refused("states_for_another"),
     );
-    const anotherKey = party("a.test").signer;
+    const another = party("a.test");
+    const keys = [...A.trusted.keys, ...another.trusted.keys];
+    const withBoth = { ...ownRemoval(A), parties: [{ ...A.trusted, keys }, B.trusted] };
     await assert.rejects(
-      signOnce(kept(0, true), completion, ownRemoval(A), anotherKey),
+      signOnce(kept(0, true), completion, withBoth, another.signer),
       refused("key_not_attested"),
     );
     assert.deepEqual(written, []);
