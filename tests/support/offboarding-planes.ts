@@ -94,12 +94,17 @@ export function scriptedPlanes(world: World): runtimes.PlaneRuntimes {
     },
     drift: async (desired) =>
       [...desired.files].flatMap(([path, text]) => fileDrift(join(world.parts, path), text) ?? []),
-    probe: async (_desired, { partner }) => inside(world, name, partner),
+    probe: async (_desired, { partner }, covering = []) => inside(world, name, partner, covering),
   });
   return Object.fromEntries(PLANE_NAMES.map((name) => [name, plane(name)])) as runtimes.PlaneRuntimes;
 }
 
-function inside(world: World, plane: PlaneName, partner: Partner): readonly EvidenceItem[] {
+function inside(
+  world: World,
+  plane: PlaneName,
+  partner: Partner,
+  covering: readonly string[],
+): readonly EvidenceItem[] {
   const isOpen = admits(world, plane, partner);
   const item = (found: Found, open = isOpen) => itemOf(world, plane, found, open);
   const reason = (open: string | null, closed: string | null, is = isOpen) => ({
@@ -131,7 +136,7 @@ function inside(world: World, plane: PlaneName, partner: Partner): readonly Evid
       };
       return [
         ...(partner.gateway === undefined ? [] : [item(card, isPublic)]),
-        ...Object.keys(partner.card.consumes).map((agent) =>
+        ...[...new Set([...Object.keys(partner.card.consumes), ...covering])].map((agent) =>
           item({
             ...{ probe: "card_trust", layer: "bridge", subject: agent },
             ...reason("agent_card_verified", "agent_card_untrusted"),

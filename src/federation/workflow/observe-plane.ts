@@ -98,8 +98,10 @@ export async function observePlane(
   const entry = findPartner(desired.registry, reached.partner);
   const { partner } = entry;
   const seal = sealFor(clock, partner.serverName, plane);
-  const covering = plane === "rooms" ? scope.rooms : plane === "gateway" ? scope.applicants : null;
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering ?? []);
+  const { client, applicants, agents: offered, pins, rooms } = scope;
+  const covered = { rooms: rooms ?? [], gateway: [client, ...applicants], card: [...offered, ...pins] };
+  const covering = plane === "border" || plane === "transport" ? [] : covered[plane];
+  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering);
   const tried = (await outside?.(desired.registry.organisation.serverName, entry, [plane], inside)) ?? [];
   const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
   const agents = direction === "closed" ? new Set(staying.flatMap(({ subject }) => subject ?? [])) : [];
@@ -159,11 +161,11 @@ function renderedFor(
   seal: Seal,
   { registry, revision, planes }: DesiredState,
   partner: Partner,
-  { applicants }: Scope,
+  { client, applicants }: Scope,
 ): readonly EvidenceItem[] {
   const named = renderedClients(planes.gateway.files);
   const declared = applicantsOf(registry, partner).map(({ clientId }) => clientId);
-  return [...new Set([partner.azp, ...declared, ...applicants])].map((subject) => {
+  return [...new Set([partner.azp, client, ...declared, ...applicants])].map((subject) => {
     const isNamed = named?.has(subject) ?? true;
     const verdict = isNamed ? "open" : "closed";
     const reason = isNamed ? "azp_rendered" : "azp_not_rendered";

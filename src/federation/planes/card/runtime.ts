@@ -49,8 +49,9 @@ export function cardRuntime(config: CardConfig, clock: Clock): PlaneRuntime {
 
     drift: (desired) => programDrift(files, desired),
 
-    async probe(desired, partner) {
-      const one = probing(config, desired, partner, clock);
+    // Agents that were withdrawn since a removal was opened are covered.
+    async probe(desired, partner, covering = []) {
+      const one = { ...probing(config, desired, partner, clock), covering };
       return [...(await ourCards(one)), ...(await theirCards(one)), ...(await whoMayAsk(one))];
     },
   };
@@ -60,7 +61,7 @@ const TIMEOUT_MS = 5_000;
 const AUDITED = { withinMs: 3_000, everyMs: 100 };
 
 type Find = Parameters<typeof observeInside>[2];
-type Probing = ReturnType<typeof probing>;
+type Probing = ReturnType<typeof probing> & { readonly covering: readonly string[] };
 
 function probing(config: CardConfig, desired: DesiredPlane, entry: PartnerEntry, clock: Clock) {
   const partner = entry.partner.serverName;
@@ -70,12 +71,12 @@ function probing(config: CardConfig, desired: DesiredPlane, entry: PartnerEntry,
 }
 
 /** Each agent of ours that the partner could invoke. A card that stays public for others says so. */
-async function ourCards({ config, desired, partner, observe }: Probing): Promise<EvidenceItem[]> {
+async function ourCards({ config, desired, partner, observe, covering }: Probing): Promise<EvidenceItem[]> {
   const { gateway } = config;
   if (gateway === undefined) return [];
   const { registry } = desired;
   const items: EvidenceItem[] = [];
-  for (const agent of partner.partner.gateway?.invokes ?? []) {
+  for (const agent of new Set([...(partner.partner.gateway?.invokes ?? []), ...covering])) {
     const offered = registry.organisation.agents[agent];
     if (offered === undefined) continue;
     const stays = (): string => {
@@ -103,8 +104,10 @@ async function ourCards({ config, desired, partner, observe }: Probing): Promise
   return items;
 }
 
-async function theirCards({ config, desired, partner, clock, observe }: Probing): Promise<EvidenceItem[]> {
-  const agents = Object.keys(partner.partner.card.consumes);
+async function theirCards(probing: Probing): Promise<EvidenceItem[]> {
+  const { config, desired, partner, clock, observe, covering } = probing;
+  const withdrawn = covering.filter((agent) => desired.registry.organisation.agents[agent] === undefined);
+  const agents = [...new Set([...Object.keys(partner.partner.card.consumes), ...withdrawn])];
   if (config.card === undefined || agents.length === 0) return [];
   const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
   const isDesired = inForce === sha256Tagged(desired.files.get(CARD_AGENTS) ?? "");

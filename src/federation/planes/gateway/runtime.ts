@@ -106,7 +106,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
     async probe(desired, { partner }, covering = []) {
       const invocation = renderedText(desired, GATEWAY_INVOCATION);
       const declared = applicantsOf(desired.registry, partner).map(({ clientId }) => clientId);
-      // Clients with which the partner had applied when its removal was opened are covered.
+      // The partner's clients when its removal was opened are covered.
       const clients = [...new Set([partner.azp, ...declared, ...covering])].map(async (azp) => {
         const about = { plane: "gateway", partner: partner.serverName, subject: azp } as const;
         const observe = (probe: string, layer: string, find: () => OperatorFinding) =>

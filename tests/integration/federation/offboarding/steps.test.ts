@@ -86,6 +86,16 @@ describe("removal workflow", () => {
     await assertOneEnd(directory, [a, b]);
   });
 
+  it("a stage is shown closed although an agent was withdrawn since the run was opened [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(1);
+    const withdrawn = { path: ["card", "consumes", "b-docs-qa"], value: undefined };
+    const text = editYaml(await partnerText(a.context.repository), [withdrawn]);
+    await commitRegistry(a.context.repository, new Map([[PARTNER_FILE, text]]));
+    const { did, progress } = await next(a.context);
+    assert.equal(did, "proved", JSON.stringify(progress?.proof?.conditions));
+  });
+
   it("runSteps carries each side as far as the other's file allows, and ends before a stage that is named [OFF-2]", async (t) => {
     const { directory, a, b } = await openParties(t);
     const files = new Map<string, string>();

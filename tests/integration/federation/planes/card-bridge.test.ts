@@ -1,9 +1,17 @@
 // The bridge's last word on each agent's card, while the bridge writes on, starts anew, or its file is replaced.
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { lastCardDecisions } from "../../../../src/federation/planes/card/runtime.ts";
+import { systemClock } from "../../../../src/domain/clock.ts";
+import type { FederationConfig } from "../../../../src/federation/config.ts";
+import { cardRuntime, lastCardDecisions } from "../../../../src/federation/planes/card/runtime.ts";
+import { renderAll } from "../../../../src/federation/planes/render.ts";
+import { filesOf } from "../../../../src/federation/reconcile/desired-state.ts";
+import { loadRegistry } from "../../../../src/federation/registry/load.ts";
+import { findPartner } from "../../../../src/federation/registry/partner.ts";
+import type { Revision } from "../../../../src/federation/repository/repository.ts";
+import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
 function line(agent: string, outcome: "accepted" | "rejected"): string {
@@ -26,6 +34,36 @@ function audit(t: TestContext) {
   };
   return { file, said };
 }
+
+describe("the card plane's evidence", () => {
+  it("says something of agents that were withdrawn since a removal was opened, the partner's and ours [PLN-4]", async (t) => {
+    const { file } = audit(t);
+    writeFileSync(file, line("lighthouse-weather", "rejected"));
+    const registry = loadRegistry(registryFiles());
+    const entry = findPartner(registry, "lighthouse");
+    const partner = { ...entry.partner, card: { consumes: {} }, gateway: undefined };
+    const nowhere = "http://127.0.0.1:9";
+    const config = {
+      directory: dirname(file),
+      card: { agentsFile: "agents.yaml", bridgeAuditFile: file, bridgeHealthUrl: nowhere },
+      gateway: { publicationFile: "p", invocationFile: "i", stateFile: "s", accessLog: "l", url: nowhere },
+    } as unknown as FederationConfig;
+    const { files } = filesOf("card", renderAll(registry));
+    const desired = { revision: "0".repeat(40) as Revision, registry, files };
+    const items = await cardRuntime(config, systemClock).probe(desired, { ...entry, partner }, [
+      "docs-qa",
+      "lighthouse-weather",
+    ]);
+    assert.deepEqual(
+      items.filter(({ probe }) => probe !== "may_ask").map(({ probe, subject }) => [probe, subject]),
+      [
+        ["card_fetch", "docs-qa"],
+        ["card_trust", "lighthouse-weather"],
+      ],
+    );
+    assert.equal(items.find(({ probe }) => probe === "card_trust")?.reason, "agent_card_untrusted");
+  });
+});
 
 describe("lastCardDecisions", () => {
   it("a card's last decision is followed as the bridge writes more lines [PLN-4]", async (t) => {
