@@ -2,7 +2,7 @@
 // a record of it, or a report. Invariants: all of it or nothing; the result is a valid registry, or every problem is
 // reported and nothing changes; one change of this machine at a time; the branch moves from the commit that was built on,
 // or not at all; it never moves to a commit that the reconciler would refuse for want of a signature.
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../domain/errors.ts";
 import { printableLine } from "../../domain/printable.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
 import { assessBranch, assessInPlace, type OnBadHead } from "../reconcile/accept-head.ts";
@@ -229,7 +229,11 @@ export async function changeBase(context: Federation, onBadHead: OnBadHead = "re
     }
   }
   if (accepted === undefined) throw refused();
-  return whole(accepted, true, undefined, { reason: "head_refused", lastGood: accepted, paths: [] });
+  const setAside = { reason: "head_refused", lastGood: accepted, paths: [] } as const;
+  // A repository that was put back may lack it: then what to do about the head is what helps.
+  const base = await whole(accepted, true, undefined, setAside).catch(undefinedFor("repository_unusable"));
+  if (base === undefined) throw refused();
+  return base;
 }
 
 async function withoutBrokenFiles(context: Federation, head: Revision, accepted: Revision | undefined) {

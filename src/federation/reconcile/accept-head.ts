@@ -1,7 +1,7 @@
 // Whether the branch's head may be accepted, and the state by which the planes are judged.
 // Invariant: a head that is not wholly good is refused as a whole; what was accepted before stays in force, and the
 // reason is recorded.
-import { DrawbridgeError } from "../../domain/errors.ts";
+import { DrawbridgeError, undefinedFor } from "../../domain/errors.ts";
 import { printableLine } from "../../domain/printable.ts";
 import { CONTAINMENTS, restoredBy } from "../registry/containment-record.ts";
 import { RegistryError } from "../registry/problems.ts";
@@ -234,8 +234,10 @@ export async function acceptedState(context: Federation, onBadHead: OnBadHead = 
   const { accepted, assessment } = await assessBranch(context);
   if (assessment.good) return { repository, desired: assessment.desired, refusal: undefined };
   const { refusal } = assessment;
-  if (accepted !== undefined && onBadHead === "workaround")
-    return { repository, desired: await stateAt(context, accepted), refusal };
+  if (accepted !== undefined && onBadHead === "workaround") {
+    const desired = await stateAt(context, accepted).catch(undefinedFor("repository_unusable"));
+    if (desired !== undefined) return { repository, desired, refusal };
+  }
   const { detail, hint } = refusal;
   throw new DrawbridgeError("head_refused", `${detail}; nothing was changed`, { hint });
 }

@@ -8,9 +8,11 @@ import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { applyPlanes, performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { CONTAINMENT_ORDER } from "../../../../src/federation/plane-order.ts";
 import { planeOfPath } from "../../../../src/federation/planes/render.ts";
+import { acceptedState } from "../../../../src/federation/reconcile/accept-head.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { partnerEntry } from "../../../../src/federation/registry/partner.ts";
+import type { Revision } from "../../../../src/federation/repository/repository.ts";
 import { readHead, writeHead } from "../../../../src/federation/state/plane-records.ts";
 import { plan } from "../../../../src/federation/workflow/plan.ts";
 import { CONTAIN } from "../../../../src/federation/workflow/procedure.ts";
@@ -33,6 +35,20 @@ import { containedIn, control } from "./containment-repository.ts";
 const SERVER = "matrix.lighthouse.example:8448";
 
 describe("containing and restoring a partner", () => {
+  it("says how the head is taken up where a repository that was put back lacks what was accepted [CON-1]", async (t) => {
+    const { contain, federation, repository } = await control(t);
+    const revision = "1".repeat(40) as Revision;
+    const accepted = { revision, at: "2026-01-02T03:04:05Z" };
+    writeHead(federation.state, { version: 1, accepted, refused: null });
+    const head = await repository.requireHead();
+    const refused = { code: "head_refused", hint: /reconcile --once --allow-non-fast-forward/ };
+    await assert.rejects(contain(), refused);
+    await assert.rejects(acceptedState(federation), refused);
+    assert.equal(await repository.head(), head);
+    await runPass(federation, { allowNonFastForward: true });
+    assert.notEqual((await contain()).record, undefined);
+  });
+
   it("contain makes one commit of flag, re-render and record, and restore reverts flag and render [CON-1]", async (t) => {
     const { repository, contain, restore, records, assertWhole, clock } = await control(t);
     const before = await repository.requireHead();
