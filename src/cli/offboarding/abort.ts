@@ -1,6 +1,8 @@
 // drawbridge offboarding abort: ends a removal without a record, and says what stays closed.
+import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { abort } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
+import { statusOf } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand, required } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
@@ -11,10 +13,13 @@ export const abortCommand = defineCommand({
   help: "\nWhat is closed stays closed: it is opened again by a re-admission, or by hand.",
   async run(_, options) {
     const how = { reason: options.reason, run: options.runId };
-    const { run, closed, contained } = await abort(await openOffboarding(options), how);
+    const context = await openOffboarding(options);
+    const { run, closed, contained } = await abort(context, how);
     const other = counterpartyIn(run);
+    const isCompleted = statusOf(run, trustOf(context.config)).completion.state !== "none";
+    const record = isCompleted ? `${other} can make the record, by its signature` : "it will have no record";
     const lines = [
-      `Run ${run.run} is aborted; it will have no record.`,
+      `Run ${run.run} is aborted; ${record}.`,
       closed === null
         ? `What is still closed for ${other} is not known: drawbridge federation status says why.`
         : closed.length === 0

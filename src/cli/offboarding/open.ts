@@ -13,7 +13,7 @@ import {
   registryProblems,
 } from "../../federation/offboarding/private-record/file.ts";
 import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
-import { trustOf } from "../../federation/offboarding/run/context.ts";
+import { requireOpen, trustOf } from "../../federation/offboarding/run/context.ts";
 import { openRun, openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
@@ -67,6 +67,7 @@ and agrees with the registry. Opening again changes nothing. The run's ID is pri
       (await openRun(federation, {
         ...{ partner, ...record.revocation, privateRecordFile: found.file, run: options.join },
       }));
+    requireOpen(opened);
     changeRecordFile(path, new Map([["run", opened.run]]));
     report(opened, path, options);
     for (const name of [opened.remover, opened.partner]) {

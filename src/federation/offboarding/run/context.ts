@@ -174,6 +174,6 @@ export async function withRun<Result>(
 export function requireOpen(run: Run): void {
   if (run.ended === null) return;
   throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
-    hint: "Nothing is left to do in it; open another run for another removal.",
+    hint: "Nothing is left to do in it. To open another run by the same private record, take `run` out of that.",
   });
 }

@@ -1,6 +1,7 @@
 // Files that are not what they should be: refused whole, by name, and nothing is changed.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { findRun, writeRun, writeStatements } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
@@ -8,6 +9,7 @@ import { runSteps } from "../../../../src/federation/offboarding/steps/run-waive
 import { complete } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import type { Trigger } from "../../../../src/records/format/removal-stages.ts";
 import { RecordRefused } from "../../../../src/records/sign/held-statements.ts";
+import { runCliHere } from "../../../support/cli-in-process.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { openRunAt } from "../../../support/offboarding.ts";
 import { exportedFiles, openParties, stepAt, viewAt } from "../../../support/offboarding-steps.ts";
@@ -96,7 +98,7 @@ describe("exchange of statements", () => {
     assert.deepEqual(findRun(b.federation.state), joined);
   });
 
-  it("importStatements refuses a completion that is dated in the future [OFF-5]", async (t) => {
+  it("importStatements refuses a completion that is dated in the future, and abort says that it can still be signed [OFF-5]", async (t) => {
     const { a, b, closeStages } = await openParties(t);
     await closeStages(6);
     await complete(a.context);
@@ -113,6 +115,9 @@ describe("exchange of statements", () => {
       [["times_out_of_order", "closed in the future"]],
     );
     assert.equal(viewAt(b).completion.state, "none");
+    const config = join(a.folder, "federation.yaml");
+    const aborted = await runCliHere(["offboarding", "abort", "--reason", "x", "--config", config]);
+    assert.match(aborted.stdout, /is aborted; b\.test can make the record, by its signature\./);
   });
 
   it("importStatements refuses what the other organisation has closed before the run was opened, or in the future [OFF-5]", async (t) => {

@@ -79,6 +79,12 @@ describe("private record commands", () => {
     const changed = await open("--kind", "partial");
     assert.equal(changed.code, 2);
     assert.match(changed.stderr, /says something else in the record/);
+    await runCliHere(["offboarding", "abort", "--reason", "called_off", "--config", config]);
+    const ended = await open();
+    assert.deepEqual([ended.code, ended.stdout], [2, ""]);
+    assert.match(ended.stderr, new RegExp(`run ${first.run} was aborted.*take \`run\` out`, "s"));
+    writeFile(record, readFileSync(record, "utf8").replace(/^run: .*$/m, "run: null"), 0o600);
+    assert.notEqual((await open()).stdout, again.stdout);
   });
 
   it("offboarding open refuses a mail address and an unknown field with exit code 2, and never prints the value [OFF-1]", async (t) => {
