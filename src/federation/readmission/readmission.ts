@@ -191,7 +191,7 @@ async function commitOpening(context: Federation, { partner: named, approval, id
         throw refuse("not_removed", `${entry.name} is not removed: ${are} declared open`);
       }
       refuseWhileRemoving(context.state, entry);
-      const { cardKeys, clients, serverKeys } = retireAll(entry.partner);
+      const { cardKeys, clients, serverKeys } = retireAll(base.registry, entry.partner);
       const keyIds = retiredIn(base.registry, entry.file, cardKeys).map(({ keyId }) => keyId);
       record = {
         ...{ schema: "svc.federation.readmission.v1", act: "opened", readmission: id },
@@ -238,7 +238,7 @@ function newIdentitiesDigest(identities: NewIdentities): string {
 /** Retires all that a partner's file pins, and puts the new identities in. @throws DrawbridgeError `guard_refused` */
 function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: NewIdentities) {
   const { partner } = entry;
-  const retired = retireAll(partner);
+  const retired = retireAll(registry, partner);
   if (retired.clients.includes(identities.azp)) {
     throw refuse("retired_client", `${identities.azp} was this partner's client before its removal`);
   }

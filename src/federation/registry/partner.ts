@@ -158,14 +158,16 @@ export function clientsInForce(registry: Registry): readonly OwnClient[] {
   );
 }
 
-/** All identities that a partner's entry pins or has retired; each once, in a stable order. */
-export function retireAll({ azp, card, keyIds, retired }: Partner): Retired {
+/** All identities that a partner's entry pins or has retired, and clients with which it had applied; each once, in a stable order. */
+export function retireAll(registry: Registry, partner: Partner): Retired {
+  const { azp, card, keyIds, retired } = partner;
+  const applied = applicantsOf(registry, partner).map(({ clientId }) => clientId);
   const pinned = Object.values(card.consumes).flatMap(({ cardIdentity }) => cardIdentity ?? []);
   const known = new Set(pinned.map(({ keyId }) => keyId));
   const named = keyIds.card.filter((keyId) => !known.has(keyId)).map((keyId) => ({ keyId }));
   return {
     cardKeys: withCardKeys(retired.cardKeys, [...pinned.map(retiredKeyOf), ...named]),
-    clients: [...new Set([...retired.clients, azp])],
+    clients: [...new Set([...retired.clients, azp, ...applied])],
     serverKeys: [...new Set([...retired.serverKeys, ...keyIds.server])],
   };
 }

@@ -18,7 +18,6 @@ import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { Federation } from "../reconcile/context.ts";
 import {
-  applicantsOf,
   findPartner,
   type PartnerEntry,
   partnerEntry,
@@ -104,13 +103,9 @@ export function stepEdits(
   const moved = { path: ["planes", plane], value: direction };
   if (edit === "plane") return [moved];
   const earlier = partnerEntry(before, partner.serverName)?.partner ?? partner;
-  const known = retireAll({ ...earlier, retired: partner.retired });
-  const { cardKeys: pinned, clients: own, serverKeys } = retireAll({ ...partner, retired: known });
-  const cardKeys = retiredIn(registry, file, pinned);
-  const applied = [before, registry].flatMap((one) => applicantsOf(one, partner));
-  const applicants = applied.map(({ clientId }) => clientId);
-  const clients = [...new Set([...own, ...applicants])];
-  return [moved, { path: ["retired"], value: { cardKeys, clients, serverKeys } }];
+  const known = retireAll(before, { ...earlier, retired: partner.retired });
+  const all = retireAll(registry, { ...partner, retired: known });
+  return [moved, { path: ["retired"], value: { ...all, cardKeys: retiredIn(registry, file, all.cardKeys) } }];
 }
 
 interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "about" | "examine"> {

@@ -11,6 +11,7 @@ import { PLANE_NAMES, type PlaneName } from "../../../src/federation/plane-order
 import { nextStep, planReadmission } from "../../../src/federation/readmission/next-step.ts";
 import { NewIdentities, openReadmission } from "../../../src/federation/readmission/readmission.ts";
 import type { WorkflowContext } from "../../../src/federation/readmission/rooms.ts";
+import { loadRegistry } from "../../../src/federation/registry/load.ts";
 import { retireAll } from "../../../src/federation/registry/partner.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { evidenceItem } from "../../../src/records/format/evidence-item.ts";
@@ -22,6 +23,7 @@ import {
   FRESH,
   FRESHER,
   kept,
+  ORGANISATION,
   readmission,
   SERVER,
   scriptedRooms,
@@ -94,6 +96,20 @@ describe("re-admission workflow", () => {
     });
     assert.deepEqual(completed?.planes, observed);
     assert.ok(completed?.planes.every(({ evidence }) => evidence.length > 0));
+  });
+
+  it("openReadmission retires a client with which a partner that was closed by hand had applied [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const files = await repository.read(await repository.requireHead(), ["registry"]);
+    const client = `  - {clientId: lighthouse-applicant, applicant: "${SERVER}", secret: {file: client-secrets/applicant}}\n`;
+    const applied = files.get(ORGANISATION)?.replace(/^clients:\n/m, (line) => line + client) ?? "";
+    await commitRegistry(repository, new Map([[ORGANISATION, applied]]));
+    const identities = { ...FRESH, azp: "lighthouse-applicant" };
+    await refusedBy("retired_client", openReadmission(context, { ...OPEN, identities }));
+    await openReadmission(context, OPEN);
+    const retired = ["lighthouse-bridge", "lighthouse-applicant"];
+    assert.deepEqual((await entryOf(repository)).retired.clients, retired);
+    assert.deepEqual((await records(repository))[0]?.retired.clients, retired);
   });
 
   it("openReadmission retires old pins and keys, and refuses them as new identities [RDM-1]", async (t) => {
@@ -399,7 +415,9 @@ describe("re-admission workflow", () => {
     await clock.advance(-86_400_000);
     const removal = begunRemoval(context.state, now());
     await refusedBy("removal_open", nextStep(context, PARTNER));
-    const retired = { path: ["retired"], value: structuredClone(retireAll(await entryOf(repository))) };
+    const files = await repository.read(await repository.requireHead(), ["registry"]);
+    const all = retireAll(loadRegistry(files), await entryOf(repository));
+    const retired = { path: ["retired"], value: structuredClone(all) };
     await closeAll(repository, [retired]);
     changeRun(removal, { ended: { how: "completed", reason: null, at: now() } });
     await refusedBy("removed_since", nextStep(context, PARTNER));

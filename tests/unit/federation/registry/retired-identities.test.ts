@@ -121,14 +121,15 @@ describe("retired identities", () => {
   });
 
   it("an entry may retire what it pins while its planes are closed, and is refused once they are open [RDM-1]", () => {
-    const entry = loadRegistry(registryFiles()).partners[1] ?? assert.fail();
-    const retired = retireAll(entry.partner);
+    const registry = loadRegistry(registryFiles());
+    const entry = registry.partners[1] ?? assert.fail();
+    const retired = retireAll(registry, entry.partner);
     assert.deepEqual(retired, {
       cardKeys: [{ keyId: "lighthouse-card-3", thumbprint: thumbprintOf(WEATHER) }],
       clients: ["lighthouse-bridge"],
       serverKeys: ["ed25519:a_Lh7Q"],
     });
-    assert.deepEqual(retireAll({ ...entry.partner, retired }), retired, "again changes nothing");
+    assert.deepEqual(retireAll(registry, { ...entry.partner, retired }), retired, "again changes nothing");
     const closed = {
       transport: "closed",
       rooms: "closed",
