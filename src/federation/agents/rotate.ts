@@ -69,7 +69,10 @@ export async function rotateAgent(context: Federation, parts: AgentParts, option
     if (!isAt(rotation, "staged")) rotation = await stage(context, options, rotation);
     await requireOldCard(options, rotation.old);
     if (!isAt(rotation, "cleared")) {
-      rmSync(keyFile, { force: true });
+      // A state folder that was put back does not say that the new key has come into its place already.
+      const present = await readPrivateKey(keyFile).catch(() => undefined);
+      const isOld = rotation.old.some(({ jwk }) => present && thumbprintOf(jwk) === thumbprintOf(present));
+      if (isOld) rmSync(keyFile, { force: true });
       flushFolder(dirname(keyFile));
       rotation = writeRotation(state, { ...rotation, step: "cleared" });
     }

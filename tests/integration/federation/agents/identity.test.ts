@@ -247,6 +247,16 @@ describe("changing an agent's identity", () => {
     assert.match(readFileSync(keyFile, "utf8"), new RegExp(cut.identity.jwk.x), "the key that was staged");
   });
 
+  it("a rotation goes on with its new key where the state folder is put back to before that came into its place [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile } = await identities(t);
+    assert.equal((await rotateAgent(federation, parts, rotation)).complete, true);
+    const fresh = readFileSync(keyFile, "utf8");
+    const file = federation.state.file("agents", "rotate-docs-qa.json");
+    writeFile(file, readFileSync(file, "utf8").replace(`"proved"`, `"staged"`), 0o600);
+    assert.equal((await rotateAgent(federation, parts, rotation)).complete, true);
+    assert.equal(readFileSync(keyFile, "utf8"), fresh);
+  });
+
   it("a rotation of a lost key stays incomplete until a card of the old key is given [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile, cardFile, own } = await identities(t);
     rmSync(keyFile);
