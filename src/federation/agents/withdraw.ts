@@ -10,6 +10,7 @@ import { renderedFile } from "../planes/plane.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { applicantsOf, findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
+import { gitLine } from "../repository/git.ts";
 import type { Seal } from "../workflow/observe-plane.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import {
@@ -62,9 +63,10 @@ async function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions) {
     { path: [...consumer.path, agent], value: undefined },
     ...(isKept ? [] : retireEdits(base, consumer, agent, cardIdentity)),
   ];
-  const act = options.keepsKey === true ? "Remove" : "Withdraw";
-  return proposeEdit(base, consumer.file, edits, message(`${act} ${agent} of`));
+  return proposeEdit(base, consumer.file, edits, message(`${actOf(options)} ${agent} of`));
 }
+
+const actOf = ({ keepsKey }: WithdrawOptions) => (keepsKey === true ? "Remove" : "Withdraw");
 
 /** @throws DrawbridgeError `usage` when neither we nor the partner ever knew the agent; and what committing throws */
 export async function withdrawAgent(context: Federation, parts: AgentParts, options: WithdrawOptions) {
@@ -77,7 +79,13 @@ export async function withdrawAgent(context: Federation, parts: AgentParts, opti
   const { serverName } = consumer;
   const pin = kind === "pinned" ? consumedAgent(consumer, agent).cardIdentity : undefined;
   const isOurs = Object.hasOwn(registry.organisation.agents, agent);
-  const known = kind === "gone" && !isOurs ? await parts.decision?.(agent) : "ours";
+  // Where no bridge is managed that would know it, the branch says whether it was taken away before.
+  const earlier = async () => {
+    const grep = ["--fixed-strings", `--grep=${actOf(options)} ${agent} of ${serverName}`];
+    const args = ["log", "-1", "--format=%H", ...grep, context.repository.ref, "--"];
+    return (await gitLine(args, context.repository.call())) || undefined;
+  };
+  const known = kind === "gone" && !isOurs ? await (parts.decision ?? earlier)(agent) : "ours";
   if (known === "unreadable") {
     const what = "the bridge's audit file cannot be read; nothing was changed";
     throw new DrawbridgeError("config_unreadable", what, {

@@ -32,6 +32,17 @@ describe("withdrawing an agent", () => {
     assert.deepEqual(partner.gateway?.invokes, ["docs-qa", "berth_planner"], "nothing else of it");
   });
 
+  it("a withdrawal is found again where no bridge is managed, and no agent is that was never there [PRT-1]", async (t) => {
+    const { federation, parts } = await identities(t);
+    const { decision: _, ...withoutBridge } = parts;
+    const withdraw = (agent: string) =>
+      withdrawAgent(federation, withoutBridge, { partner: "lighthouse", agent });
+    assert.equal((await withdraw(WEATHER)).committed, true);
+    const again = await withdraw(WEATHER);
+    assert.deepEqual([again.committed, again.complete], [false, true], JSON.stringify(again.conditions));
+    await assert.rejects(withdraw("no-such-agent"), { code: "usage" });
+  });
+
   it("a withdrawal takes an agent of ours from one partner on planes 5 and 4 alone [PRT-1]", async (t) => {
     const { federation, parts, repository, folder } = await identities(t);
     const before = await repository.requireHead();
