@@ -289,7 +289,7 @@ function rows(counts: Readonly<Record<string, number>>): string[] {
 const notRead = ({ staying }: PurgePlan) => staying.filter(({ reason }) => reason === NOT_READ);
 
 /** What stays against the record's will, however little, because nothing of the homeserver's can delete it. */
-function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[] {
+export function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[] {
   const history = begun.rooms.filter(({ how, after: n }) => how === "history" && n > 0);
   const unread = notRead(plan).map(({ subject, events }) => `${subject}=${events ?? "unknown"}`);
   const found = [...unread, ...history.map(({ room, after: n }) => `${room}=${n}`)].slice(0, 200);

@@ -96,6 +96,22 @@ describe("removal workflow", () => {
     assert.equal(did, "proved", JSON.stringify(progress?.proof?.conditions));
   });
 
+  it("a scope that lacks what the partner's entry had when the run was opened shows no absence [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    const { state, baseline, ...file } = findRun(a.federation.state);
+    writeRun(state, { ...file, baseline: { ...baseline, scope: { ...baseline.scope, pins: [] } } });
+    await closeStages(1);
+    const withdrawn = { path: ["card", "consumes", "b-docs-qa"], value: undefined };
+    const text = editYaml(await partnerText(a.context.repository), [withdrawn]);
+    await commitRegistry(a.context.repository, new Map([[PARTNER_FILE, text]]));
+    const { did, progress } = await next(a.context);
+    const lacking = progress?.proof?.conditions.filter(({ verdict }) => verdict !== "met") ?? [];
+    assert.deepEqual(
+      [did, lacking.map(({ condition, verdict }) => [condition, verdict])],
+      ["not_proved", [["agent_card_untrusted", "unknown"]]],
+    );
+  });
+
   it("runSteps carries each side as far as the other's file allows, and ends before a stage that is named [OFF-2]", async (t) => {
     const { directory, a, b } = await openParties(t);
     const files = new Map<string, string>();

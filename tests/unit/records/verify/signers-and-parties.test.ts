@@ -2,8 +2,10 @@
 
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
 import type { Trust } from "../../../../src/records/format/trust.ts";
 import { addSignature } from "../../../../src/records/sign/signer.ts";
+import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import { party, RUN, removalOf, resealed } from "../../../support/removal.ts";
 import { A, B, C, changed, file, only, reasonsFor, signedAs } from "./changed-records.ts";
 
@@ -133,7 +135,12 @@ describe("verifyRecord, of who signed and about whom", () => {
 
   it("a record is refused when an organisation removes itself or a third one states a part [OFF-3]", async () => {
     const self = await removalOf(A, A);
-    assert.ok(reasonsFor(self.bytes, { parties: [A.trusted] }).includes("one_party"));
+    const found = verifyRecord(self.bytes, { parties: [A.trusted] }).problems;
+    const places = found.flatMap(({ reason, where }) => (reason === "one_party" ? where : []));
+    assert.deepEqual(
+      [...new Set(places)],
+      STAGE_NAMES.map((stage) => `a.test/${stage}`),
+    );
     assert.ok(
       (await changed({ stage: only("b.test", "room", () => ({ organisation: "c.test" })) })).includes(
         "not_a_party",

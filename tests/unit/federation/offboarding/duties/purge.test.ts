@@ -5,7 +5,12 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { systemRandom } from "../../../../../src/domain/clock.ts";
 import type { FederationConfig } from "../../../../../src/federation/config.ts";
-import { dryRun, readPurge, runPurge } from "../../../../../src/federation/offboarding/duties/purge.ts";
+import {
+  dryRun,
+  leftOver,
+  readPurge,
+  runPurge,
+} from "../../../../../src/federation/offboarding/duties/purge.ts";
 import {
   beyondWhatWasShown,
   type PurgePlan,
@@ -300,6 +305,26 @@ describe("runPurge", () => {
       message: /not all closed and signed/,
     });
     assert.ok(homeserver.isRoomThere && homeserver.files.size === 1);
+  });
+
+  it("rows of rooms are left over where no room stays, and go with those that the record keeps [OFF-2]", () => {
+    const left = (...staying: PurgePlan["staying"]) =>
+      leftOver({
+        ...{ backups: { owner: "ops", expireBy: "2027-01-31" }, isDestination: false, at: AT },
+        after: { events: 2, receipts_linearized: 0, destinations: 1 },
+        begun: { at: AT, before: null, media_done: true, rooms: [], under_way: {} },
+        plan: {
+          ...{ schema: "svc.federation.purge_plan.v1", run: "0".repeat(32), partner: PARTNER, at: AT },
+          ...{ digest: `sha256:${"0".repeat(64)}`, rooms: [], staying },
+          media: {
+            ...{ purge: true, files: [], kept_in_quarantine: 0, before_ms: 6, other_files: 0 },
+            is_whole: true,
+          },
+        },
+      });
+    assert.deepEqual(left(), ["events=2", "destinations=1"]);
+    const kept = { subject: ROOM, reason: "kept_by_contract", events: 2 };
+    assert.deepEqual(left(kept), ["destinations=1"]);
   });
 
   it("beyondWhatWasShown refuses more of anything, and accepts less [OFF-2]", () => {
