@@ -46,6 +46,9 @@ export async function workStage(context: RunContext, stage: StageName, skipped: 
     requireNamed(context, stage, findPartner(desired.registry, counterpartyIn(run)).partner);
   }
   let progress = begun ?? writeStage(run, await opened(context, stage, skipped));
+  // What is observed after the clock was set back is no older than the stage.
+  const [opened_at = ""] = [progress.opened_at, timestamp(context.clock.now())].sort();
+  progress = { ...progress, opened_at };
   const commit = async () => {
     progress = writeStage(run, { ...progress, commit: await commitStage(context, stage) });
   };

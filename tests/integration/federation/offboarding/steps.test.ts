@@ -96,6 +96,18 @@ describe("removal workflow", () => {
     assert.equal(did, "proved", JSON.stringify(progress?.proof?.conditions));
   });
 
+  it("a stage that was opened before the clock was set back is shown closed by what is observed then [OFF-2]", async (t) => {
+    let ahead = 7_200_000;
+    const { a } = await openParties(t, { clock: { ...systemClock, now: () => systemClock.now() + ahead } });
+    a.answers.set("invoke", { verdict: "open", status: 200, layer: "agent", reason: "answered" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    a.answers.clear();
+    ahead = 0;
+    const { did, progress } = await next(a.context);
+    assert.equal(did, "proved", JSON.stringify(progress?.proof?.conditions));
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
+  });
+
   it("a scope that lacks what the partner's entry had when the run was opened shows no absence [OFF-2]", async (t) => {
     const { a, closeStages } = await openParties(t);
     const { state, baseline, ...file } = findRun(a.federation.state);
