@@ -10,7 +10,6 @@ import { renderedFile } from "../planes/plane.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { applicantsOf, findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
-import { gitLine } from "../repository/git.ts";
 import type { Seal } from "../workflow/observe-plane.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import {
@@ -80,11 +79,7 @@ export async function withdrawAgent(context: Federation, parts: AgentParts, opti
   const pin = kind === "pinned" ? consumedAgent(consumer, agent).cardIdentity : undefined;
   const isOurs = Object.hasOwn(registry.organisation.agents, agent);
   // Where no bridge is managed that would know it, the branch says whether it was taken away before.
-  const earlier = async () => {
-    const grep = ["--fixed-strings", `--grep=${actOf(options)} ${agent} of ${serverName}`];
-    const args = ["log", "-1", "--format=%H", ...grep, context.repository.ref, "--"];
-    return (await gitLine(args, context.repository.call())) || undefined;
-  };
+  const earlier = () => context.repository.committedAs(`${actOf(options)} ${agent} of ${serverName}`);
   const known = kind === "gone" && !isOurs ? await (parts.decision ?? earlier)(agent) : "ours";
   if (known === "unreadable") {
     const what = "the bridge's audit file cannot be read; nothing was changed";

@@ -42,10 +42,8 @@ const Ending = z.union([ContainmentRecord, ReadmissionRecord]);
 /** The server names of the partners whose containment is ended by the last of these records that contains or restores them. */
 export function restoredBy(texts: readonly string[]): ReadonlySet<string> {
   const records = texts.flatMap((text) => Ending.safeParse(parseJson(text)).data ?? []);
-  const acts = records.filter(({ act }) => act !== "completed").sort(byTime);
+  const acts = records.filter(({ act }) => act !== "completed");
+  acts.sort((left, right) => Date.parse(left.timestamp) - Date.parse(right.timestamp));
   const last = new Map(acts.map(({ server_name, act }) => [server_name, act]));
   return new Set([...last.keys()].filter((name) => last.get(name) !== "contain"));
 }
-
-type Dated = Pick<ContainmentRecord, "timestamp">;
-const byTime = (left: Dated, right: Dated) => Date.parse(left.timestamp) - Date.parse(right.timestamp);

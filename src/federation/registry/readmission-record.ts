@@ -10,12 +10,6 @@ import { PLANE_NAMES } from "../plane-order.ts";
 export const RoomsChoice = z.enum(["new", "reopen"]);
 export type RoomsChoice = z.output<typeof RoomsChoice>;
 
-export const RetiredNames = z.strictObject({
-  card_keys: z.array(Identifier),
-  clients: z.array(Identifier),
-  server_keys: z.array(Identifier),
-});
-
 export const ReadmissionRecord = z.strictObject({
   schema: z.literal("svc.federation.readmission.v1"),
   act: z.enum(["opened", "completed"]),
@@ -26,7 +20,11 @@ export const ReadmissionRecord = z.strictObject({
   new_identities: Sha256Digest,
   git_revision: GitRevision,
   timestamp: Instant,
-  retired: RetiredNames,
+  retired: z.strictObject({
+    card_keys: z.array(Identifier),
+    clients: z.array(Identifier),
+    server_keys: z.array(Identifier),
+  }),
   /** `new`: shared rooms are new ones; `reopen`: kept ones were opened again. Null before it was chosen. */
   rooms: RoomsChoice.nullable(),
   /** Shared rooms that a new one stands for, since the removal or by the re-admission. */

@@ -206,6 +206,13 @@ export class Repository {
     return new Map(entries.map(({ path, blobId }) => [path, texts.get(blobId) ?? ""]));
   }
 
+  /** The oldest commit of the branch whose message has all these words. */
+  async committedAs(...words: readonly string[]): Promise<Revision | undefined> {
+    const all = ["--fixed-strings", "--all-match", ...words.map((some) => `--grep=${some}`)];
+    const listed = await gitLine(["log", "--format=%H", ...all, this.ref, "--"], this.call());
+    return parseRevision(listed.split("\n").at(-1));
+  }
+
   /** Moves the branch; false when it is not, or no longer, at `from`. */
   async advance(from: Revision, to: Revision, reason: string): Promise<boolean> {
     const args = ["update-ref", "-m", reason, this.ref, to, from];

@@ -85,13 +85,15 @@ export function stagesIn(envelopes: readonly DsseEnvelope[]): ReadonlyMap<string
   return new Map(stages.map((stage) => [placeOf(stage.predicate), stage]));
 }
 
+/** The organisation whose pinned key this is. */
+export const ownerOf = (keyid: string, parties: readonly TrustedParty[]) =>
+  parties.find(({ keys }) => keys.some(({ keyId }) => keyId === keyid))?.organisation;
+
 /** The DSSE envelope with what another copy of it is signed by, as long as that organisation has not signed yet. */
 export function mergeSignatures(held: DsseEnvelope, other: DsseEnvelope, parties: readonly TrustedParty[]) {
-  const ownerOf = (keyid: string) =>
-    parties.find(({ keys }) => keys.some(({ keyId }) => keyId === keyid))?.organisation;
   return other.signatures.reduce(
     (merged, signature) =>
-      merged.signatures.some(({ keyid }) => ownerOf(keyid) === ownerOf(signature.keyid))
+      merged.signatures.some(({ keyid }) => ownerOf(keyid, parties) === ownerOf(signature.keyid, parties))
         ? merged
         : withSignature(merged, signature),
     held,

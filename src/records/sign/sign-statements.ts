@@ -51,6 +51,7 @@ import {
   makerOf,
   type OwnRemoval,
   openFrom,
+  ownerOf,
   placeOfStatement,
   RecordRefused,
   refuseUnlessClean,
@@ -142,8 +143,8 @@ export async function signOnce(kept: Kept, make: () => AnyStatement, removal: Ow
 }
 
 /** @throws DrawbridgeError `record_refused` when it is signed with none of this organisation's keys: nobody would take it */
-function withOwnSignature(kept: DsseEnvelope, removal: OwnRemoval): DsseEnvelope {
-  if (kept.signatures.some(({ keyid }) => isOwn(removal, keyid))) return kept;
+function withOwnSignature(kept: DsseEnvelope, { self, parties }: OwnRemoval): DsseEnvelope {
+  if (kept.signatures.some(({ keyid }) => ownerOf(keyid, parties) === self)) return kept;
   throw new DrawbridgeError(
     "record_refused",
     "this was signed with a key that the trust file no longer names",
@@ -153,13 +154,10 @@ function withOwnSignature(kept: DsseEnvelope, removal: OwnRemoval): DsseEnvelope
   );
 }
 
-const isOwn = ({ self, parties }: OwnRemoval, id: string) =>
-  parties.some(({ organisation, keys }) => organisation === self && keys.some(({ keyId }) => keyId === id));
-
 /** A signature is made once: one by a key that nobody knows would stand in the way of the right one. */
-function requireOwn(removal: OwnRemoval, keyId: string): void {
-  if (isOwn(removal, keyId)) return;
-  const what = `the trust file does not give ${removal.self} the key that it signs with (${keyId})`;
+function requireOwn({ self, parties }: OwnRemoval, keyId: string): void {
+  if (ownerOf(keyId, parties) === self) return;
+  const what = `the trust file does not give ${self} the key that it signs with (${keyId})`;
   throw new DrawbridgeError("config_invalid", `${what}; nothing was signed`, {
     hint: "Correct `offboarding.signingKey`; or name the key in `offboarding.trustFile`, on both sides.",
   });

@@ -28,11 +28,12 @@ import {
 } from "../../../records/format/removal-stages.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import {
-  type AnyStatement,
   byDigest,
   envelopesByPlace,
   type HeldStatements,
   isCompletion,
+  makerOf,
+  ownerOf,
   statementIn,
 } from "../../../records/sign/held-statements.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
@@ -330,15 +331,7 @@ export function signingKeyOf(
   organisation: string,
   parties: readonly TrustedParty[],
 ): string | undefined {
-  const keys = parties.find((party) => party.organisation === organisation)?.keys ?? [];
-  const signature = envelope?.signatures.find(({ keyid }) => keys.some(({ keyId }) => keyId === keyid));
-  return signature?.keyid;
-}
-
-function fileNameOf({ self }: Run, statement: AnyStatement): string {
-  if (isCompletion(statement)) return "completion";
-  const { organisation, stage } = statement.predicate;
-  return `${organisation === self ? "own" : "other"}-${stage}`;
+  return envelope?.signatures.find(({ keyid }) => ownerOf(keyid, parties) === organisation)?.keyid;
 }
 
 /** The file of a statement to sign. `read` throws DrawbridgeError `state_unreadable` for one of another place or run. */
@@ -349,7 +342,9 @@ export function statementFile(run: Run, place: `own-${StageName}` | `other-${Sta
     const { data } = DsseEnvelopeDraft.safeParse(parseJson(text ?? ""));
     const statement = data && statementIn(data);
     if (statement === undefined) return text;
-    if (statement.predicate.run === run.run && fileNameOf(run, statement) === place) return text;
+    const side = makerOf(statement) === run.self ? "own" : "other";
+    const found = isCompletion(statement) ? "completion" : `${side}-${statement.predicate.stage}`;
+    if (statement.predicate.run === run.run && found === place) return text;
     throw new DrawbridgeError("state_unreadable", `${name} holds a statement of another run or place`, {
       hint: "Find out who put it there, and put back the one that was there.",
     });

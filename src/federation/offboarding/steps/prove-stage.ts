@@ -17,8 +17,7 @@ import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, type Partner, partnerEntry } from "../../registry/partner.ts";
-import { gitLine } from "../../repository/git.ts";
-import { parseRevision, type Repository, type Revision } from "../../repository/repository.ts";
+import type { Revision } from "../../repository/repository.ts";
 import { commitStep } from "../../workflow/plan.ts";
 import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/file.ts";
@@ -174,7 +173,7 @@ export async function commitStage(context: RunContext, stage: StageName): Promis
       // Anybody may write the same words into a message: what counts is what stands in the file, on a head that is not refused.
       found =
         isSame && base.isRendered && base.setAside === undefined
-          ? await stageCommit(repository, run, stage)
+          ? await repository.committedAs(...trailers(run, stage))
           : undefined;
       if (found !== undefined) return undefined;
       requireNamed(context, stage, partner);
@@ -190,11 +189,4 @@ export async function commitStage(context: RunContext, stage: StageName): Promis
 
 function trailers(run: Run, stage: StageName): readonly string[] {
   return [`Offboarding-Run: ${run.run}`, `Offboarding-Stage: ${stage}`];
-}
-
-async function stageCommit(repository: Repository, run: Run, stage: StageName) {
-  const patterns = trailers(run, stage).map((trailer) => `--grep=${trailer}`);
-  const args = ["log", "--format=%H", "--fixed-strings", "--all-match", ...patterns, repository.ref, "--"];
-  const listed = await gitLine(args, repository.call());
-  return parseRevision(listed.split("\n").at(-1));
 }

@@ -283,8 +283,10 @@ describe("exchanging statements", () => {
       "purge_not_shown",
     );
     await refusedWith(() => sign({ ...b, evidence: b.evidence.slice(1) }), "evidence_missing");
-    const strange = party("b.test");
-    await refusedWith(() => countersign(completion, ownRemoval(B), b, strange.signer), "key_not_attested");
+    const second = party("b.test");
+    const keys = [...B.trusted.keys, ...second.trusted.keys];
+    const removal = { ...ownRemoval(B), parties: [A.trusted, { ...B.trusted, keys }] };
+    await refusedWith(() => countersign(completion, removal, b, second.signer), "key_not_attested");
   });
 
   it("a completion that a party has signed by another of its pinned keys is not taken in [OFF-3]", async () => {
