@@ -21,6 +21,9 @@ const CONNECTION_IDLE_TIMEOUT = "60s";
  */
 const REQUEST_TIMEOUT = "60s";
 
+/** What is held of a connection whose agent does not read. */
+const BUFFER_BYTES = 1_048_576;
+
 export const STAT_PREFIX = "gateway";
 
 function accessLog(path: string): JsonObject {
@@ -70,7 +73,7 @@ export function renderListener(
     address: socketAddress(host, port),
     // Else a second Envoy could listen beside this one and serve half the calls by an older policy.
     enable_reuse_port: false,
-    per_connection_buffer_limit_bytes: 1_048_576,
+    per_connection_buffer_limit_bytes: BUFFER_BYTES,
     filter_chains: [
       {
         ...(tls && { transport_socket: downstreamTls(certificate) }),
@@ -81,6 +84,11 @@ export function renderListener(
             {
               stat_prefix: STAT_PREFIX,
               codec_type: "AUTO",
+              // By HTTP/2 a caller may send this much unread; by Envoy's own limits it is 16 MiB a call.
+              http2_protocol_options: {
+                initial_stream_window_size: 65_536,
+                initial_connection_window_size: BUFFER_BYTES,
+              },
               // The peer is outside: its x-envoy-* headers must not steer time-outs or retries.
               use_remote_address: true,
               normalize_path: true,

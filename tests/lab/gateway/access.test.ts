@@ -1,6 +1,8 @@
 // Who gets through a real gateway, and with which code everybody else is turned away.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
+import { connect } from "node:http2";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, describe, it } from "node:test";
@@ -297,6 +299,13 @@ describe("access through the gateway", () => {
     assert.equal(received["x-envoy-upstream-rq-timeout-ms"], undefined);
     assert.notEqual(received["x-envoy-original-path"], "/canary");
     assert.equal(received["x-envoy-internal"], undefined);
+  });
+
+  it("a client can have no more than 64 KiB of a call by HTTP/2 on its way to an agent that does not read", async () => {
+    const session = connect(gateway.url);
+    await once(session, "remoteSettings");
+    assert.equal(session.remoteSettings.initialWindowSize, 65_536);
+    session.destroy();
   });
 
   it("a client over its quota gets 429 with Retry-After, and other clients pass [PLN-5]", async () => {
