@@ -6,8 +6,8 @@ import { delegationTable, envelopeTable, found, inJson, onLedger, roomTable } fr
 export const listCommand = defineCommand({
   options: [OPTION.bridge, OPTION.json],
   help: `
-The room with the oldest open question comes first. HEAD: the delegation (a number) or the encrypted event whose turn
-it is. SINCE: when the oldest open question came.`,
+The room whose question has waited longest comes first. HEAD: the delegation (a number) or the encrypted event whose turn
+it is. SINCE: since when the question that waits longest waits for what it waits for now.`,
   async run(_, options) {
     const rooms = await onLedger(options.config, (operations) => operations.rooms());
     print(options, rooms.map(inJson), () => roomTable(rooms));

@@ -75,13 +75,16 @@ const HEAD = `COALESCE(
     (SELECT h.id::text FROM bridge_delegations h
      WHERE h.room_id = r.room_id AND h.room_seq = r.head_seq AND h.room_ordinal = r.head_ordinal))`;
 
+/** A question of its agent could not be posted yet, and nobody has answered a part of it. */
+const UNPOSTED = `(d.state = 'awaiting_input' AND d.prompt IS NULL AND EXISTS (SELECT FROM bridge_sends s
+      WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.state = 'pending'))`;
+
 const delegationsWhere = (name: string, where: string) => statement<DelegationRow>(name)`
   SELECT d.id, d.matrix_event_id AS event, d.room_id AS room, d.ghost_mxid AS ghost, d.agent_id AS agent,
     d.sender_mxid AS sender, d.state, d.terminal_reason AS reason, d.attempts, d.retry_reason AS "lastReason",
     d.admitted_at AS "admittedAt", d.traceparent, d.cancel_requested_at IS NOT NULL AS "cancelRequested",
     COALESCE(d.terminal_at, d.waiting_since, d.tried_at, d.admitted_at) AS since,
-    EXISTS (SELECT FROM bridge_sends s
-      WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.state = 'pending') AS "isUnposted",
+    ${UNPOSTED} AS "isUnposted",
     COALESCE(d.due_at, CASE WHEN d.terminal_at IS NULL AND ${AT_HEAD} THEN r.head_at END) AS "nextAt",
     d.lease_until AS "leaseUntil",
     CASE WHEN d.terminal_at IS NULL AND d.due_at IS NULL AND NOT (${AT_HEAD}) THEN ${HEAD} END AS behind
@@ -120,7 +123,9 @@ const ROOMS = statement<WaitingRoom>("list_rooms")`
 // A new deadline begins with the next try. What a bridge holds now is left alone.
 const RETRY_DELEGATION = statement("retry_delegation")`
   WITH again AS (
-    UPDATE bridge_delegations SET
+    UPDATE bridge_delegations d SET
+      input_until = CASE WHEN ${UNPOSTED} THEN input_until + ($2 - waiting_since) ELSE input_until END,
+      waiting_since = CASE WHEN ${UNPOSTED} THEN $2::timestamptz ELSE waiting_since END,
       attempts = 0, tried_at = CASE WHEN state IN ('queued', 'dispatching') THEN NULL ELSE tried_at END,
       reply_at = CASE WHEN reply_at IS NULL THEN NULL ELSE $2::timestamptz END,
       due_at = CASE WHEN due_at IS NULL THEN NULL ELSE $2::timestamptz END

@@ -164,11 +164,12 @@ const KINDS: readonly Kind[] = [
     table: "bridge_ghost_rooms",
     key: ["room_id", "ghost_mxid"],
     ended: "inactive_since",
+    // The server has a bounded number of locks: none is taken of a room that stays.
     where: `e.task IS NULL
-      AND NOT (${DESERTED} AND (EXISTS (SELECT FROM bridge_room_members o WHERE o.room_id = e.room_id)
+      AND CASE WHEN NOT (${DESERTED} AND (EXISTS (SELECT FROM bridge_room_members o WHERE o.room_id = e.room_id)
         OR EXISTS (SELECT FROM bridge_delegations o WHERE o.room_id = e.room_id)
         OR EXISTS (SELECT FROM bridge_encrypted_intake o WHERE o.room_id = e.room_id)))
-      AND pg_try_advisory_xact_lock(hashtextextended(e.room_id, 0))`,
+      THEN pg_try_advisory_xact_lock(hashtextextended(e.room_id, 0)) END`,
     also: `deserted AS MATERIALIZED (
       SELECT DISTINCT e.room_id FROM ended e WHERE NOT EXISTS (
         SELECT FROM bridge_ghost_rooms o WHERE o.room_id = e.room_id

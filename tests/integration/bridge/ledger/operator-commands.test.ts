@@ -12,6 +12,7 @@ import {
   LEASE_MS,
   ledgerFixture,
   NOTICE_INTERVAL_MS,
+  PART,
   room,
   T0,
 } from "../../../support/ledger.ts";
@@ -109,6 +110,21 @@ describe("operations", () => {
     await delegations.defer(again.lease, T0 + 500_000, AWAY);
     assert.equal(await operations.retryDelegation(lease.delegationId, T0 + 2_000), true);
     assert.equal((await claimOne({ now: T0 + 2_000 })).triedAt, T0 + 2_000);
+  });
+
+  it("retry a question of an agent that could not be posted, with a new deadline each time [OPS-1]", async (t) => {
+    const { pool, delegations, admit, claimOne } = await ledgerFixture(t);
+    const operations = createOperations(pool, NOTICE_INTERVAL_MS);
+    await admit([job("q1")]);
+    const asked = { parts: [PART], options: [], key: undefined, taskId: "t", asked: 0 };
+    const until = T0 + 600_000;
+    await delegations.recordQuestion(await claimOne(), { ...asked, agentVersion: undefined, until }, T0);
+    for (const now of [T0 + LEASE_MS, T0 + 500_000]) {
+      assert.equal(await operations.retryDelegation("1", now), true);
+      const { lease, inputUntil } = await claimOne({ now });
+      assert.equal(inputUntil, now + 600_000);
+      await delegations.defer(lease, now + 1_000);
+    }
   });
 
   it("end or shorten the wait for a key, whichever bridge holds it [OPS-1]", async (t) => {

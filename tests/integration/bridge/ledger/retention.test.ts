@@ -275,4 +275,22 @@ describe("retention", () => {
     assert.deepEqual(await names("bridge_rooms"), ["!asked", "!half"]);
     assert.equal(await counted(fixture, "bridge_notices"), 0);
   });
+
+  it("takes no lock of a deserted room that is not deleted yet [OPS-1]", async (t) => {
+    const { pool } = await ledgerFixture(t);
+    await pool.query(`INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership, inactive_since)
+      SELECT '!' || n, '@agent_docs:a.test', 'leave', to_timestamp(n) FROM generate_series(1, 100) n`);
+    await pool.query(`INSERT INTO bridge_room_members SELECT '!' || room, '@' || n || ':a.test'
+      FROM generate_series(1, 100) room, generate_series(1, 10) n`);
+    const client = await pool.connect();
+    await client.query("BEGIN");
+    const query = (given: { readonly name: string }) =>
+      (given.name === "retention_memberships" ? client : pool).query(given as never);
+    const watched: typeof pool = Object.assign(Object.create(pool), { query });
+    const { deleted } = await createRetention(watched).round(TIMES, new ManualClock(T0));
+    const locks = await client.query("SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory'");
+    await client.query("ROLLBACK");
+    client.release();
+    assert.deepEqual([deleted.get("memberships"), locks.rows[0]?.n], [50, 50]);
+  });
 });
