@@ -170,6 +170,18 @@ describe("dispatch", () => {
     });
   }
 
+  it("a question whose agent one process does not know yet is tried again, and asked once it does [DEL-2]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    const { target } = harness;
+    harness.target = undefined;
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.attempts > 0 || row.outcome !== undefined);
+    harness.target = target;
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual([row.outcome?.reason, agent.requestsOf("send").length], ["answered", 1]);
+  });
+
   it("a question is not sent again when its deadline passes while the agent's list is read", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, {
       harness: { limits: { dispatchDeadline: 30_000, agentRequestTimeout: 60_000 } },
