@@ -90,7 +90,10 @@ describe("delegation worker", () => {
     await fixture.admit([job("other", other)]);
     worker.wake();
     // It is put off without a call, because agents.yaml has no such agent; no request of the other agent's has ended meanwhile.
-    await harness.until(async () => (await count("agent_id = 'other' AND retry_reason IS NOT NULL")) === 1, 0);
+    await harness.until(
+      async () => (await count("agent_id = 'other' AND retry_reason IS NOT NULL")) === 1,
+      0,
+    );
     assert.equal(agent.requestsOf("send").length, 2);
     assert.equal(await count("agent_id = 'docs' AND lease_holder IS NOT NULL"), 2);
   });
