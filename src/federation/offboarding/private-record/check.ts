@@ -1,6 +1,7 @@
 // Checks the text of a private record, and reports every problem and every missing field at once. Invariants: a text with a
 // problem yields no record; one without may still lack fields, which are then named; hostile input ends in problems; a problem
 // names its field, rule and hint and never repeats the value.
+import { isDeepStrictEqual } from "node:util";
 import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "yaml";
 import type * as z from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
@@ -78,9 +79,7 @@ export function valueAt(values: unknown, path: Path): unknown {
 }
 
 function failed(problems: readonly RecordProblem[]) {
-  const missing: readonly string[] = [];
-  const values: Readonly<Record<string, unknown>> = {};
-  return { record: undefined, missing, problems, values };
+  return { record: undefined, missing: [] as readonly string[], problems, values: {} as unknown };
 }
 
 function yamlProblem(message: string, line: number): RecordProblem {
@@ -168,6 +167,8 @@ function acrossFields(values: object, lineOf: LineOf) {
     room_twice: isDecided && new Set(named).size !== named.length,
     quarantined_media: isDecided && remoteMedia !== "purge" && quarantinedMedia === "purge",
     purge_waiver: isDecided && !purgesNothing && at("duties.purge.waiver") != null,
+    readmission_conditions:
+      at("readmission.possible") === true && isDeepStrictEqual(at("readmission.conditions"), []),
   };
   const contradictions = Object.entries(CONTRADICTIONS).flatMap(([rule, problem]): RecordProblem[] => {
     if (!isBroken[rule as keyof typeof CONTRADICTIONS]) return [];
@@ -205,6 +206,11 @@ const CONTRADICTIONS = {
     "duties.purge.waiver",
     "is set although something is purged",
     "Take the waiver away, or keep everything.",
+  ],
+  readmission_conditions: [
+    "readmission.conditions",
+    "names none although a re-admission is possible",
+    "Name its conditions as codes, such as new_contract, or write possible: false.",
   ],
 } as const;
 

@@ -85,7 +85,7 @@ export const PrivateRecord = z.strictObject({
   readmission: z.strictObject({
     possible: z.boolean().describe("true or false"),
     owner: Word.describe("role that would decide it, where it is possible").nullish(),
-    conditions: z.array(Word).max(256).describe("codes; [] for none"),
+    conditions: z.array(Word).max(256).describe("codes, such as new_contract; [] where it is not possible"),
   }),
   run: RunId.nullish(),
 });

@@ -251,6 +251,7 @@ describe("checkRecordText", () => {
         }),
       ],
       ["record.purge_waiver", recordWith("duties.purge.waiver", "contract_14")],
+      ["record.readmission_conditions", recordWith("readmission.conditions", [])],
       [
         "record.room_twice",
         recordWith("duties.purge.rooms", [
