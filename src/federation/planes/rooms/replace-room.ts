@@ -1,6 +1,7 @@
 // Ends a room for us: replaces it by a room of ours, or retires it. Invariants: a new room has its ACL before anybody
 // is in it and admits invited users only; the old room is left only when everybody whom we can move has been moved;
 // each step is in the journal, so that a second run never makes a second new room.
+import { undefinedFor } from "../../../domain/errors.ts";
 import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
 import type { ClosingPartner } from "./render.ts";
@@ -35,6 +36,8 @@ interface EndingRoom {
 }
 
 const MOVES_AT_ONCE = 4;
+/** How many users a room may be made with: as many as Synapse takes by default (`rc_invites.per_room`). */
+const INVITED_AT_ONCE = 10;
 /** How long one pass moves people into a new room, in milliseconds, because a containment may be waiting for it. */
 const MOVING_MAX_MS = 120_000;
 const DELETED = { withinMs: 120_000, everyMs: 100 };
@@ -144,8 +147,14 @@ async function makeRoom(ending: EndingRoom, creator: UserId): Promise<Replacemen
   const room = state.roomId;
   const aliases = (await (await session.tokens.as(local[0] ?? creator))?.localAliases(room)) ?? [];
   const request = newRoom(ending, creator, local);
+  const acting = await session.tokens.as(creator);
+  // Invitations that make the room are not counted for who is invited, and Synapse lets a user be invited once in 333 s.
+  const invite = local.filter((user) => user !== creator).slice(0, INVITED_AT_ONCE);
   const to =
-    existing?.room ?? earlier?.roomId ?? (await (await session.tokens.as(creator))?.createRoom(request));
+    existing?.room ??
+    earlier?.roomId ??
+    (await acting?.createRoom({ ...request, invite }).catch(undefinedFor("homeserver_refused"))) ??
+    (await acting?.createRoom(request));
   return to && { act: "replacement", room, to, aliases: [...aliases], members: local, invited: others };
 }
 

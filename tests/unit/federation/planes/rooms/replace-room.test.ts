@@ -49,6 +49,48 @@ describe("replaceRoom", () => {
     assert.deepEqual(users, { [low]: Number.MIN_SAFE_INTEGER, [ALICE]: 100 });
   });
 
+  it("our users are invited as the room is made, where the homeserver lets nobody be invited once more [PLN-2]", async () => {
+    const ghost = "@agent_docs-qa:a.test" as UserId;
+    const event = (type: string, state_key: string, content: Record<string, unknown>) => ({
+      ...{ type, state_key, sender: ALICE, event_id: `$${type}` as EventId, origin_server_ts: 0, content },
+    });
+    const member = (user: UserId, membership: string) => event("m.room.member", user, { membership });
+    const state = readRoomState(ROOM, [
+      event("m.room.create", "", { room_version: "10" }),
+      ...[member(ALICE, "join"), member(ghost, "join")],
+    ]);
+    for (const takesInvitations of [true, false]) {
+      const members = [member(ALICE, "join")];
+      let isOver = false;
+      const acting = {
+        localAliases: async () => [],
+        createRoom: async ({ invite = [] }: { invite?: readonly UserId[] }) => {
+          if (!takesInvitations && invite.length > 0) throw new DrawbridgeError("homeserver_refused", "400");
+          members.push(...invite.map((user) => member(user, "invite")));
+          return NEXT;
+        },
+        invite: async () => "limited",
+      };
+      const session = {
+        ...{ clock: new ManualClock(0), operatorId: "@operator:a.test" },
+        intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [] },
+        operator: {
+          ...{ isPerson: async (user: UserId) => user === ALICE, deletion: async () => "complete" },
+          roomState: async (room: RoomId) => (room === NEXT ? members : isOver ? undefined : []),
+          deleteRoom: async () => {
+            isOver = true;
+          },
+          isBlocked: async () => isOver,
+        },
+        journals: new Map([["b.test", { room: () => undefined, append: async () => undefined }]]),
+        tokens: { as: async () => acting },
+      } as unknown as RoomsSession;
+      const ended = await replaceRoom({ session, state, concerned: CONCERNED, rooms: [] });
+      const obstacle = takesInvitations ? undefined : "being_invited";
+      assert.deepEqual(ended, { obstacle, replacement: NEXT });
+    }
+  });
+
   it("a pass ends although many are to be moved slowly, and the next ones go on with them [PLN-2]", async () => {
     const people = Array.from({ length: 30 }, (_, index) => `@p${index}:a.test` as UserId);
     const guests = Array.from({ length: 30 }, (_, index) => `@g${index}:c.test` as UserId);
