@@ -110,10 +110,10 @@ const STALE =
 export const HINTS: Readonly<Record<string, string>> = {
   in_force: STATUS,
   partner_not_rendered:
-    "Render and commit; then see that the gateway runs and follows its files (drawbridge federation status).",
+    "See that the gateway runs and follows its files (drawbridge federation status); where the registry still admits it, render and commit.",
   token_refused: `Disable the client at the issuer: ${APPLY("gateway")}.`,
   invoke_refused: `The gateway still lets it through: ${APPLY("gateway")}.`,
-  card_gone_or_refused: `The gateway still publishes it: ${APPLY("card")}. Where others consume it, sign stage 1 first: its use must be observed to be refused.`,
+  card_gone_or_refused: `See that the gateway runs. Where it still publishes the card: ${APPLY("card")}. Where others consume it, sign stage 1 first: its use must be observed to be refused.`,
   agent_card_untrusted:
     "See that the bridge runs and follows agents.yaml; its audit must say agent_card_untrusted.",
   people_may_not_ask: "See that the bridge runs and follows agents.yaml.",
@@ -136,7 +136,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   other_rooms_hear_it: STALE,
   policy_admits_partner: `The border still refuses it: ${APPLY("border")}.`,
   agent_card_verified:
-    "Have the partner serve the card that its pinned key has signed; drawbridge agent pin changes the pin. Then run this again.",
+    "See that the bridge runs, and have the partner serve the card that its pinned key has signed; drawbridge agent pin changes the pin. Then run this again.",
   card_published: "See that the gateway runs and the agent serves its signed card.",
   may_invoke: "See that gateway and issuer run, and that its client is declared.",
   old_identity_fails:
