@@ -17,9 +17,7 @@ import type { OutgoingRequest } from "../matrix/device-api.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 
 /** A panic of the library (Rust), after which nothing in the thread's instance may be called. */
-export function isPanic(error: unknown): boolean {
-  return error instanceof Error && error.name === "RuntimeError";
-}
+export const isPanic = (error: unknown) => error instanceof Error && error.name === "RuntimeError";
 
 /** For `catch`: undefined for what the library refused. @throws a panic */
 function undefinedUnlessPanic(error: unknown): undefined {

@@ -20,11 +20,7 @@ import { isWithin, sameFirstPart } from "./idb-keys.ts";
 import { recordName, retryQuery, type StoreHolder, type StoreWriter, storeFailure } from "./store-writer.ts";
 
 /** Room sessions, hashes of Olm messages and offers of a room's history: what comes without end, and is deleted by age. */
-const AGING: ReadonlySet<string> = new Set([
-  "inbound_group_sessions3",
-  "olm_hashes",
-  "received_room_key_bundles",
-]);
+const AGING = new Set(["inbound_group_sessions3", "olm_hashes", "received_room_key_bundles"]);
 /** The day of the last use is written when it is this much out of date, not at each use. */
 const USE_NOTED_DAYS = 7;
 /** A read of more would fill the memory; the machine ends instead. */

@@ -282,18 +282,8 @@ export function interpretMessages(
       // An entry that allows nobody is revoked, and the dispatch refuses with that reason.
       const isRefused = target && allowsAnybody(target.entry) && !isSenderAllowed(target.entry, sender);
       delegations.push({
-        ...{
-          position,
-          event,
-          room,
-          sender,
-          originServerTs,
-          threadRoot,
-          attachment,
-          indexDigest,
-          ghost,
-          agent,
-        },
+        ...{ position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest },
+        ...{ ghost, agent },
         targetFingerprint: target?.fingerprint ?? NO_TARGET,
         refused: isForgotten ? "event_too_old" : isRefused ? "sender_policy_rejected" : undefined,
         agentTurn: agentTurnOf(message, known.recentAnswers),

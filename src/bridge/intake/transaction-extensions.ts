@@ -9,9 +9,7 @@ import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Namespace } from "./namespace.ts";
 import type { ReadableEvent } from "./read-events.ts";
 
-type Changes = { -readonly [Field in keyof DeviceChanges]: DeviceChanges[Field] } & {
-  toDevice: UnknownObject[];
-};
+type Changes = { -readonly [Key in keyof DeviceChanges]: DeviceChanges[Key] } & { toDevice: UnknownObject[] };
 
 /** @param body the fields besides `events`. @param devices the known device of each ghost: device lists concern all */
 export function readDevicePart(

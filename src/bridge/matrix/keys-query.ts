@@ -20,14 +20,9 @@ type Send = (body: UnknownObject) => Promise<Outcome<UnknownObject>>;
 const serverIn = (user: string) => user.slice(user.indexOf(":") + 1);
 
 /** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
-export function createKeysQuery(
-  clock: Pick<Clock, "now">,
-  onTooLarge: (user: string) => void = () => undefined,
-) {
+export function createKeysQuery(clock: Pick<Clock, "now">, onTooLarge = (_user: string): void => {}) {
   /** Users and servers. */
-  const leftOut = new LRUCache<string, { readonly until: number; readonly times: number }>({
-    max: REMEMBERED_MAX,
-  });
+  const leftOut = new LRUCache<string, { until: number; times: number }>({ max: REMEMBERED_MAX });
   const waits = (name: string) => clock.now() < (leftOut.peek(name)?.until ?? 0);
   const leaveOut = (name: string) => {
     const times = leftOut.get(name)?.times ?? 0;

@@ -138,22 +138,14 @@ export async function renderMarkdownPieces(pieces: readonly string[], clock: Clo
   return rendered;
 }
 
-export function renderMarkdown(text: string): string {
-  return renderer.render(text).trim();
-}
+export const renderMarkdown = (text: string): string => renderer.render(text).trim();
 
-export function escapeHtml(text: string): string {
-  return renderer.utils.escapeHtml(text);
-}
+export const escapeHtml = (text: string): string => renderer.utils.escapeHtml(text);
 
-export function renderCode(text: string): string {
-  return `<pre><code>${escapeHtml(text)}</code></pre>`;
-}
+export const renderCode = (text: string): string => `<pre><code>${escapeHtml(text)}</code></pre>`;
 
 /** A word joiner (U+2060) between `@` and `room`, so that no client takes it for a mention of everybody. */
-export function withoutRoomMention(text: string): string {
-  return text.replaceAll(/@(?=room\b)/gi, "@\u2060");
-}
+export const withoutRoomMention = (text: string): string => text.replaceAll(/@(?=room\b)/gi, "@\u2060");
 
 /** A text of an agent on one line: nothing invisible is in it, nothing notifies a room, and what is too long is cut. */
 export function plainLine(text: string, charactersMax: number): string {
