@@ -62,7 +62,8 @@ export async function examineBridge(configFile: string, clock: Clock): Promise<r
     ...(await examineAgents(config, clock)),
     well("encryption", config.encryption.mode),
   ];
-  if (tokens === undefined) return findings;
+  const again = "Repair what `secrets` names, then run the doctor again.";
+  if (tokens === undefined) return [...findings, notKnown("homeserver, bridge", "not looked at", again)];
   const readiness = await askBridge(config);
   const homeserver = await examineHomeserver(config, tokens, clock, readiness !== undefined);
   return [

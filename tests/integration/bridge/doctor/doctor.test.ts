@@ -88,7 +88,7 @@ describe("doctor", () => {
   });
 
   it("each problem is reported with its hint, and hides no other", async (t) => {
-    const { server, directory, problems } = await fixture(t);
+    const { config, server, directory, problems } = await fixture(t);
     writeFile(join(directory, "registration.yaml"), "as_token: old\n");
     writeFile(
       join(directory, "agents.yaml"),
@@ -108,6 +108,12 @@ describe("doctor", () => {
     assert.deepEqual(
       (await problems()).map(({ name }) => name),
       ["secrets", "agent docs"],
+    );
+    const last = (await examineBridge(config, systemClock)).at(-1);
+    assert.deepEqual(
+      [last?.name, last?.state],
+      ["homeserver, bridge", "not_known"],
+      "what is not looked at is said",
     );
     writeFileSync(join(directory, "bridge.yaml"), "version: 2\n");
     assert.deepEqual(
