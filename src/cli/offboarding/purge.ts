@@ -126,7 +126,7 @@ function resultText(state: PurgeState): string {
     ),
     left.length === 0
       ? ""
-      : `Nothing of the homeserver's can delete: ${left.join(" ")} (${NOT_PURGEABLE}; it has to be waived)`,
+      : `No interface of the homeserver can delete: ${left.join(" ")} (${NOT_PURGEABLE}; it has to be waived)`,
   ]);
 }
 

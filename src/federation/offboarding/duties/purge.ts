@@ -288,7 +288,7 @@ function rows(counts: Readonly<Record<string, number>>): string[] {
 
 const notRead = ({ staying }: PurgePlan) => staying.filter(({ reason }) => reason === NOT_READ);
 
-/** What stays against the record's will, however little, because nothing of the homeserver's can delete it. */
+/** What stays against the record's will, however little, because no interface of the homeserver can delete it. */
 export function leftOver({ plan, begun, after, isDestination }: PurgeOutcome): string[] {
   const history = begun.rooms.filter(({ how, after: n }) => how === "history" && n > 0);
   const unread = notRead(plan).map(({ subject, events }) => `${subject}=${events ?? "unknown"}`);

@@ -287,7 +287,7 @@ async function observeDuties(context: RunContext, seal: Seal): Promise<Found> {
   const outOfReach = unclear.map(({ subject, probe, reason }) => ({
     subject: subject ?? probe,
     reason: reason ?? "unknown",
-    hint: "Delete it by hand, or waive it by name.",
+    hint: "Delete it by hand.",
   }));
   return { items, outOfReach, objections };
 }
