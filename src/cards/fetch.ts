@@ -52,9 +52,7 @@ export const fetchCard = (url: string, options: FetchOptions) => fetchKind(url, 
 /** As a card is fetched. That the bytes are an image is not looked at. */
 export const fetchIcon = (url: string, options: FetchOptions) => fetchKind(url, ICON, options);
 
-function failed(failure: FetchFailure, status?: number): Fetched {
-  return { fetched: false, failure, status };
-}
+const failed = (failure: FetchFailure, status?: number): Fetched => ({ fetched: false, failure, status });
 
 async function fetchKind(url: string, kind: typeof CARD, options: FetchOptions): Promise<Fetched> {
   const ended = new AbortController();

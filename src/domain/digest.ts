@@ -5,9 +5,7 @@ const TAG = "sha256:";
 
 export const sha256 = (data: string | Uint8Array): Buffer => hash("sha256", data, "buffer");
 
-export function sha256Tagged(data: string | Uint8Array): string {
-  return `${TAG}${hash("sha256", data, "hex")}`;
-}
+export const sha256Tagged = (data: string | Uint8Array): string => `${TAG}${hash("sha256", data, "hex")}`;
 
 /** The digest of what was given to a hash piece by piece. */
 export const digestOf = (pieces: Hash): string => `${TAG}${pieces.digest("hex")}`;

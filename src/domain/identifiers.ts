@@ -103,9 +103,7 @@ export function ghostOf(prefix: string, agent: AgentId, server: ServerName): Gho
 }
 
 /** The host of a server name, in lower case, an IPv6 literal in brackets. Room ACLs compare hosts alone, without ports. */
-export function serverHost(server: string): string {
-  return server.replace(/:[0-9]{1,5}$/, "").toLowerCase();
-}
+export const serverHost = (server: string): string => server.replace(/:[0-9]{1,5}$/, "").toLowerCase();
 
 /** Whether a host is an IP literal, which a room ACL with `allow_ip_literals: false` refuses. */
 export function isIpLiteral(host: string): boolean {

@@ -13,9 +13,7 @@ function escaped(text: string): string {
 export const printableLine = (text: string): string => text.replace(UNPRINTABLE, escaped);
 
 /** The same for a text of several lines, whose line breaks are kept. */
-export function printableText(text: string): string {
-  return text.split("\n").map(printableLine).join("\n");
-}
+export const printableText = (text: string): string => text.split("\n").map(printableLine).join("\n");
 
 /** What has no shape: format characters, U+2800 (a Braille pattern without dots). An emoji's mark stays behind it. */
 const INVISIBLE = /\u2800|\p{Cf}|(?!\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Emoji})\ufe0f/gu;
@@ -30,9 +28,7 @@ export function visibleLine(text: string): string {
     .trim();
 }
 
-export function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? "" : "s"}`;
-}
+export const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`;
 
 /** A text as a quoted string that is safe on a terminal, in JSON and in YAML. */
 export const quoted = (text: string): string => printableLine(JSON.stringify(text));

@@ -10,9 +10,7 @@ export interface NamedLock {
 }
 
 /** Hashed, because a socket's name has at most 107 bytes and a path may have more. */
-function socketOf(name: string): string {
-  return `\0drawbridge-${sha256(name).toString("hex").slice(0, 40)}`;
-}
+const socketOf = (name: string): string => `\0drawbridge-${sha256(name).toString("hex").slice(0, 40)}`;
 
 export function tryNamedLock(name: string): Promise<NamedLock | undefined> {
   const path = socketOf(name);

@@ -16,9 +16,7 @@ export function transactionIdIn(content: UnknownObject): TransactionId | undefin
   return typeof value === "string" && value.startsWith("db1.") ? (value as TransactionId) : undefined;
 }
 
-export function isFor(id: TransactionId, purpose: SendPurpose): boolean {
-  return id.startsWith(`db1.${purpose}.`);
-}
+export const isFor = (id: TransactionId, purpose: SendPurpose): boolean => id.startsWith(`db1.${purpose}.`);
 
 // The list is digested as JSON, so no two different lists of values share a digest input.
 function derive(purpose: SendPurpose, key: readonly (string | number)[]): TransactionId {

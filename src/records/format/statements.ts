@@ -194,9 +194,7 @@ function subject(name: string, digest: string): Subject {
   return { name, digest: { sha256: hexOfDigest(digest) } };
 }
 
-function evidenceSubject(digest: string): Subject {
-  return subject(`evidence/${hexOfDigest(digest)}`, digest);
-}
+const evidenceSubject = (digest: string): Subject => subject(`evidence/${hexOfDigest(digest)}`, digest);
 
 export function stageSubjects({ evidence, render }: Pick<StagePredicate, "evidence" | "render">): Subject[] {
   return [...evidence.map(evidenceSubject), ...(render === null ? [] : [subject("render", render)])];

@@ -3,13 +3,9 @@
 
 type Part = 1 | 2 | 3 | 4 | 5 | 6;
 
-function wrong(sentence: string, hint: string, part?: Part) {
-  return { sentence, hint, isMissing: false, part };
-}
+const wrong = (sentence: string, hint: string, part?: Part) => ({ sentence, hint, isMissing: false, part });
 
-function missing(sentence: string, hint: string, part?: Part) {
-  return { sentence, hint, isMissing: true, part };
-}
+const missing = (sentence: string, hint: string, part?: Part) => ({ sentence, hint, isMissing: true, part });
 
 const ORIGINAL = "Get the file again from an organisation that signed it, unchanged.";
 const FORGED =
@@ -221,6 +217,4 @@ export function addProblems(problems: Problem[], more: readonly Problem[]): void
 }
 
 /** What a file that nobody vouches for may have written into a place or a name, made safe to print. */
-export function printable(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e]/g, "?").slice(0, 160);
-}
+export const printable = (text: string): string => text.replaceAll(/[^\x20-\x7e]/g, "?").slice(0, 160);

@@ -132,9 +132,7 @@ function taskIdOf(value: unknown): string {
   return value;
 }
 
-function contextIdOf(value: unknown): string | undefined {
-  return isIdentifier(value) ? value : undefined;
-}
+const contextIdOf = (value: unknown): string | undefined => (isIdentifier(value) ? value : undefined);
 
 /** A text of an answer, which may be any. @throws A2aFailure `protocol` for a value that is no text */
 function textIn(value: unknown): string {
