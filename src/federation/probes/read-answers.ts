@@ -105,11 +105,7 @@ function wordOf(value: unknown): string | null {
 }
 
 // RFC 6749, section 5.2: these refuse the client; the others of that section refuse the form of the request.
-const CLIENT_REFUSED: ReadonlySet<unknown> = new Set([
-  "invalid_client",
-  "unauthorized_client",
-  "access_denied",
-]);
+const CLIENT_REFUSED: unknown[] = ["invalid_client", "unauthorized_client", "access_denied"];
 
 /** A token endpoint's answer to client credentials (RFC 6749, section 4.4). */
 export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly token?: string } {
@@ -119,7 +115,7 @@ export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly t
   if (answer.status === 200 && typeof token === "string" && token !== "") {
     return { ...found, verdict: "open", reason: "token_issued", token };
   }
-  const refused = (answer.status === 400 || answer.status === 401) && CLIENT_REFUSED.has(body["error"]);
+  const refused = (answer.status === 400 || answer.status === 401) && CLIENT_REFUSED.includes(body["error"]);
   return { ...found, verdict: refused ? "closed" : "unknown", reason: wordOf(body["error"]) };
 }
 

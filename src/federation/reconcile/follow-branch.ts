@@ -2,7 +2,6 @@
 // reported and tried again, it never ends the service; the service may end at any instant, because its records say
 // where to continue; one service a state folder.
 import { once } from "node:events";
-import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { Revision } from "../repository/repository.ts";
@@ -31,7 +30,9 @@ export async function follow(context: Federation, options: FollowOptions): Promi
     });
   }
   try {
-    await Promise.race([followRounds(context, options), graceAfter(options.stop, context.clock)]);
+    const stopped = options.stop.aborted ? Promise.resolve() : once(options.stop, "abort");
+    const grace = stopped.then(() => context.clock.sleep(GRACE_MS));
+    await Promise.race([followRounds(context, options), grace]);
   } finally {
     await service.release();
   }
@@ -71,9 +72,4 @@ function isDue({ state, clock }: Federation): boolean {
     const { applied, applying } = readPlane(state, plane);
     return applying !== null || isRetryDue(applied, clock.now());
   });
-}
-
-async function graceAfter(stop: AbortSignal, clock: Clock): Promise<void> {
-  if (!stop.aborted) await once(stop, "abort");
-  await clock.sleep(GRACE_MS);
 }

@@ -27,11 +27,11 @@ export function parseRevision(value: unknown): Revision | undefined {
   return typeof value === "string" && OBJECT_ID.test(value) ? (value as Revision) : undefined;
 }
 
-/** The ID that a text's blob has beside a revision: SHA-1 or SHA-256, as the repository's format is. */
-export function blobIdOf(text: string, beside: Revision): string {
+/** The ID that a text's blob (or tree) has beside another ID: SHA-1 or SHA-256, as the repository's format is. */
+export function blobIdOf(text: string, beside: string, type: "blob" | "tree" = "blob"): string {
   const bytes = Buffer.from(text, "utf8");
   const digest = createHash(beside.length === 64 ? "sha256" : "sha1");
-  return digest.update(`blob ${bytes.length}\0`).update(bytes).digest("hex");
+  return digest.update(`${type} ${bytes.length}\0`).update(bytes).digest("hex");
 }
 
 export interface TreeEntry {
@@ -338,7 +338,8 @@ async function treeWith(
     if (folders.length === 0 && [...inner.values()].every((blob) => blob === null)) continue;
     const ids = folders.map(({ id }) => Buffer.from(id, "latin1").toString("hex"));
     const made = await treeWith(repository, ids, inner);
-    put(name, "40000", made === emptyTree(made) ? null : made);
+    // Git keeps no folder without files.
+    put(name, "40000", made === blobIdOf("", made, "tree") ? null : made);
   }
   const raw = entries.map(({ mode, bytes, id }) => `${mode} ${bytes}\0${id}`).join("");
   const input = Buffer.from(raw, "latin1");
@@ -356,10 +357,3 @@ interface TreeItem {
 const isFolder = ({ mode }: TreeItem): boolean => /^0?40000$/.test(mode);
 
 const sortedAs = (item: TreeItem): string => (isFolder(item) ? `${item.bytes}/` : item.bytes);
-
-/** Of the format of another ID; git keeps no folder without files. */
-function emptyTree({ length }: string): string {
-  return createHash(length === 64 ? "sha256" : "sha1")
-    .update("tree 0\0")
-    .digest("hex");
-}

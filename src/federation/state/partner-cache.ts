@@ -17,9 +17,8 @@ let header: string | undefined;
 
 /** Changes whenever what a partner's file may hold does. */
 function headerOf(): string {
-  if (header !== undefined) return header;
-  const schema = JSON.stringify(z.toJSONSchema(Partner, { io: "input", unrepresentable: "any" }));
-  header = `drawbridge-partners ${FORM} ${sha256Tagged(schema)}`;
+  const schema = () => JSON.stringify(z.toJSONSchema(Partner, { io: "input", unrepresentable: "any" }));
+  header ??= `drawbridge-partners ${FORM} ${sha256Tagged(schema())}`;
   return header;
 }
 

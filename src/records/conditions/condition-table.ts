@@ -344,10 +344,12 @@ const AGENT_CONDITIONS: Record<Direction, Partial<Record<PlaneName, readonly Con
   },
 };
 
-type Extent = "partner" | "agent";
-
 /** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
-export function conditionsOf(plane: PlaneName, direction: Direction, extent: Extent = "partner") {
+export function conditionsOf(
+  plane: PlaneName,
+  direction: Direction,
+  extent: "partner" | "agent" = "partner",
+) {
   if (extent === "agent") return AGENT_CONDITIONS[direction][plane] ?? [];
   return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
 }

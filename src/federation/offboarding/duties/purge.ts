@@ -30,10 +30,6 @@ export function readPurge(run: Run): PurgeState | undefined {
   return run.state.read(PurgeState, runFile(run.run, FILE));
 }
 
-function write(run: Run, state: PurgeState): void {
-  run.state.write(runFile(run.run, FILE), state);
-}
-
 /** Shows and remembers what a purge would delete. @throws DrawbridgeError `usage` during one; RecordError */
 export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePlan> {
   const { clock } = context;
@@ -46,7 +42,7 @@ export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePla
     const record = recordOfRun(run);
     const atMs = clock.now();
     const plan = await withDuties(context, run, (session) => planPurge(session, run.run, record, { atMs }));
-    write(run, { version: 1, plan, begun: null, done: null });
+    run.state.write(runFile(run.run, FILE), { version: 1, plan, begun: null, done: null });
     return plan;
   });
 }
@@ -105,7 +101,7 @@ async function begin(session: DutiesSession, run: Run, record: PrivateRecord, { 
 }
 
 function remember(run: Run, plan: PurgePlan, begun: BegunPurge): BegunPurge {
-  write(run, { version: 1, plan, begun, done: null });
+  run.state.write(runFile(run.run, FILE), { version: 1, plan, begun, done: null });
   return begun;
 }
 
@@ -215,7 +211,7 @@ async function finish(session: DutiesSession, run: Run, purged: Purged): Promise
   const isAsked = plan.media.purge || plan.rooms.length > 0 || notRead(plan).length > 0;
   const items = isAsked ? purgeEvidence({ ...purged, after, isDestination, at }) : [];
   const state: PurgeState = { version: 1, plan, begun, done: { at, after, items: [...items] } };
-  write(run, state);
+  run.state.write(runFile(run.run, FILE), state);
   addDutiesEvidence(run, items);
   return state;
 }

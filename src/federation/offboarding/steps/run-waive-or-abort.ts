@@ -14,7 +14,7 @@ import { partnerEntry, planeState } from "../../registry/partner.ts";
 import { removalStep } from "../../workflow/procedure.ts";
 import { brokenByText } from "../private-record/content-rules.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
-import { changeRun, counterpartyIn, findRun, type Run, waiverOf } from "../run/run-file.ts";
+import { changeRun, counterpartyIn, findRun, type Run, signingKeyOf, waiverOf } from "../run/run-file.ts";
 import { exportStatements, importStatements } from "./exchange.ts";
 import { workStage } from "./prove-stage.ts";
 import { complete, sign } from "./sign-and-complete.ts";
@@ -71,7 +71,8 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
       isUnsent = true;
       continue;
     }
-    if (isUnsent && options.passOn !== undefined && isAnySigned(view)) {
+    const isAnySigned = view.statements.envelopes.some((one) => signingKeyOf(one, run.self, parties));
+    if (isUnsent && options.passOn !== undefined && isAnySigned) {
       options.passOn((await exportStatements(context, id)).text);
     }
     isUnsent = false;
@@ -125,13 +126,6 @@ function beginning(run: Run, stage: StageName): string {
   return plane === null
     ? `${stage}: collecting what shows them`
     : `${stage}: closing plane ${planeLabel(plane)}, and observing it`;
-}
-
-function isAnySigned({ stages, completion }: RunView): boolean {
-  return (
-    completion.state !== "none" ||
-    stages.some(({ own }) => own.state === "signed" || own.state === "countersigned")
-  );
 }
 
 function isIn({ stages }: RunView, stage: StageName, state: StageState): boolean {
