@@ -266,12 +266,6 @@ export interface Admitted {
 }
 
 export const NOTHING_ADMITTED: Admitted = {
-  replayed: false,
-  admitted: 0,
-  denied: 0,
-  answers: 0,
-  envelopes: 0,
-  envelopesDenied: 0,
-  canceled: [],
-  notices: 0,
+  ...{ replayed: false, admitted: 0, denied: 0, answers: 0 },
+  ...{ envelopes: 0, envelopesDenied: 0, canceled: [], notices: 0 },
 };

@@ -261,7 +261,6 @@ function writeJobs(
   const roomIds = totals.map(({ room }) => room);
   // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
   const targets = [...new Map(jobs.map((job) => [job.ghost, job])).values()];
-  const places = ["seq", "ordinal", "siblings", "denied"] as const;
   return (admitted === jobs.length ? WRITE : WRITE_WITH_REFUSALS).rows(client, [
     toTime(receivedAt),
     admitted,
@@ -272,7 +271,7 @@ function writeJobs(
     jobs.map((job) => 1 + roomIds.indexOf(job.room)),
     jobs.map((job) => (job.denied === null ? seal(keys, job) : null)),
     ...columnsOf(jobs, "event", "sender", "originServerTs", "threadRoot"),
-    ...columnsOf(jobs, ...places, "agentTurn", "contextId", "editedTs"),
+    ...columnsOf(jobs, "seq", "ordinal", "siblings", "denied", "agentTurn", "contextId", "editedTs"),
   ]);
 }
 

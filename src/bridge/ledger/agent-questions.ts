@@ -140,8 +140,7 @@ export function createQuestions(pool: Pool, keys: ContentKeys) {
     },
 
     /** Nobody may answer any more; false, and nothing is written, when somebody has, or may have before `end`. */
-    async endWait(lease: Lease, end: number): Promise<boolean> {
-      return (await END_WAIT.held(pool, [...heldBy(lease), toTime(end)], nameOf(lease))).ended;
-    },
+    endWait: async (lease: Lease, end: number) =>
+      (await END_WAIT.held(pool, [...heldBy(lease), toTime(end)], nameOf(lease))).ended,
   };
 }

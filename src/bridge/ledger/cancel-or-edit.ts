@@ -21,10 +21,7 @@ import { sealPrompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { CancelReason } from "./states.ts";
 
-interface Canceled {
-  readonly marked: readonly string[];
-  readonly ended: readonly Omit<NewNotice, "kind" | "reason">[];
-}
+type Canceled = { readonly marked: string[]; readonly ended: Omit<NewNotice, "kind" | "reason">[] };
 
 // A queued delegation ends in this statement; it has no lease, but the version of its row in the statement's snapshot may have
 // one, and constraints are checked on that first. One that is leased is marked, and its worker ends it. One that was

@@ -125,16 +125,13 @@ function slotsOf(before: OpenCounts, most: Capacity) {
 
     takeEnvelope({ room, sender }: NewIntakeEnvelope): EnvelopeDenial | null {
       const ofServer = `awaiting ${serverOf(sender)}`;
+      // Servers that fill all of it leave each other one what one of its users may have.
+      const ofAll = limitFor(ofServer, most.globalEnvelopes, most.senderEnvelopes);
       return take([
         ["sender_envelopes_exceeded", `sender ${sender}`, most.senderEnvelopes],
         ["room_envelopes_exceeded", `room ${room}`, most.roomEnvelopes],
         ["server_envelopes_exceeded", ofServer, most.serverEnvelopes],
-        // Servers that fill all of it leave each other one what one of its users may have.
-        [
-          "global_envelopes_exceeded",
-          "awaiting",
-          limitFor(ofServer, most.globalEnvelopes, most.senderEnvelopes),
-        ],
+        ["global_envelopes_exceeded", "awaiting", ofAll],
       ]);
     },
   };

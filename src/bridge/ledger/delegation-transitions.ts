@@ -99,16 +99,11 @@ const RECORD_ACCEPTED = statement("record_accepted")`
   ), advanced AS (${advanceRoom("$4", 0)})
   SELECT 1 FROM moved`;
 
-const SOURCE_OF = statement<Source>("source_of")`
+const SOURCE_OF = statement<{ event: EventId; ghost: GhostMxid; room: RoomId; cancelReason?: CancelReason }>(
+  "source_of",
+)`
   SELECT d.matrix_event_id AS event, d.ghost_mxid AS ghost, d.room_id AS room, d.cancel_reason AS "cancelReason"
   FROM bridge_delegations d WHERE ${HELD}`;
-
-export interface Source {
-  readonly event: EventId;
-  readonly ghost: GhostMxid;
-  readonly room: RoomId;
-  readonly cancelReason: CancelReason | undefined;
-}
 
 export const sourceOf = (on: Queryable, lease: Lease) => SOURCE_OF.held(on, heldBy(lease), nameOf(lease));
 

@@ -22,14 +22,6 @@ export interface GhostAvatar {
   readonly contentDigest: string | undefined;
 }
 
-/** An image that was uploaded for a ghost and is not its avatar yet; undefined when there is none. */
-export interface AvatarUpload {
-  readonly uploadDigest: string | undefined;
-  readonly uploadUrl: string | undefined;
-  /** When the last image was uploaded, whether it is the avatar or not. */
-  readonly uploadedAt: number | undefined;
-}
-
 export interface RecordedDevice {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
@@ -57,7 +49,10 @@ const DEVICE = statement<EnsuredDevice>("ghost_device")`
 const PROFILE = statement("ghost_profile")`
   UPDATE bridge_ghosts SET profile_digest = $2, profile_set_at = $3 WHERE ghost_mxid = $1`;
 
-const AVATAR = statement<GhostAvatar & AvatarUpload>("ghost_avatar")`
+// An image may have been uploaded that is not the avatar yet.
+const AVATAR = statement<GhostAvatar & { uploadDigest?: string; uploadUrl?: string; uploadedAt?: number }>(
+  "ghost_avatar",
+)`
   SELECT avatar_card_digest AS "cardDigest", avatar_content_digest AS "contentDigest",
     avatar_upload_digest AS "uploadDigest", avatar_upload_url AS "uploadUrl", avatar_uploaded_at AS "uploadedAt"
   FROM bridge_ghosts WHERE ghost_mxid = $1`;
@@ -158,18 +153,14 @@ export function createGhosts(pool: Pool) {
     recordAvatar: (ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar) =>
       AVATAR_SET.one(pool, [ghost, cardDigest, contentDigest]),
 
-    async recordedDevice(ghost: GhostMxid): Promise<RecordedDevice | undefined> {
-      return (await RECORDED_DEVICE.entities(pool, [ghost])).map(toDevice)[0];
-    },
+    recordedDevice: async (ghost: GhostMxid) =>
+      (await RECORDED_DEVICE.entities(pool, [ghost])).map(toDevice)[0],
 
-    async recordedDevices(): Promise<readonly RecordedDevice[]> {
-      return (await RECORDED_DEVICES.entities(pool, [])).map(toDevice);
-    },
+    recordedDevices: async () => (await RECORDED_DEVICES.entities(pool, [])).map(toDevice),
 
     /** Whether the homeserver ever had keys of this device. Such a device is never created again. */
-    async hadKeys(ghost: GhostMxid, deviceId: string): Promise<boolean> {
-      return (await HAD_KEYS.one(pool, [ghost, deviceId])).had_keys;
-    },
+    hadKeys: async (ghost: GhostMxid, deviceId: string) =>
+      (await HAD_KEYS.one(pool, [ghost, deviceId])).had_keys,
 
     /** Undefined when the device has no store. */
     async raiseEpoch(ghost: GhostMxid, deviceId: string): Promise<bigint | undefined> {

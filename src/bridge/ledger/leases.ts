@@ -238,8 +238,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
   let isTurnOfDue = false;
   return {
     async claim(request: ClaimRequest & { readonly holder: string; readonly share?: Share<AgentId> }) {
-      const { holder, limit } = request;
-      const { share, ghosts = [] } = request;
+      const { holder, limit, share, ghosts = [] } = request;
       const kept = share === undefined || ghosts.length === 0 ? 0 : Math.floor(share.most * KEPT);
       const shares = new Shares(share && { ...share, kept });
       const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts];
@@ -247,8 +246,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       let leftOutInPlain: readonly AgentId[] = [];
       const claimDue = (most: number) => CLAIM_DUE.entities(pool, [holder, most, ...times, leftOutInPlain]);
       const claimHeads = async (most: number) => {
-        const values = [holder, most, ...times, leftOut, leftOutInPlain];
-        const heads = await CLAIM_HEADS.entities(pool, values);
+        const heads = await CLAIM_HEADS.entities(pool, [holder, most, ...times, leftOut, leftOutInPlain]);
         return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
       };
       const claimed: ClaimedDelegation[] = [];

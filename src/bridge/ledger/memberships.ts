@@ -157,9 +157,7 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
     joinedGhosts: (inRooms: readonly RoomId[]) => joinedGhosts(pool, inRooms),
 
     /** Whether the room is known to be encrypted; encryption is never switched off again. */
-    async isRoomEncrypted(room: RoomId): Promise<boolean> {
-      return (await ROOM_ENCRYPTED.one(pool, [room])).encrypted;
-    },
+    isRoomEncrypted: async (room: RoomId) => (await ROOM_ENCRYPTED.one(pool, [room])).encrypted,
   };
 }
 

@@ -153,13 +153,9 @@ export function dueNow(clock: Pick<Clock, "now">, limit: number, leaseMs: number
   return { limit, now, leaseUntil: now + leaseMs };
 }
 
-export const claimValues = ({ limit, now, leaseUntil, holder = "", ghosts }: ClaimRequest): unknown[] => [
-  limit,
-  toTime(now),
-  toTime(leaseUntil),
-  holder,
-  ghosts,
-];
+export function claimValues({ limit, now, leaseUntil, holder = "", ghosts }: ClaimRequest): unknown[] {
+  return [limit, toTime(now), toTime(leaseUntil), holder, ghosts];
+}
 
 /** Whether a claimant with these ghosts, a parameter such as `$5`, can send as `ghost` into `room`. */
 export const canServe = (ghosts: string, ghost: string, room: string): string => `(${ghosts}::text[] IS NULL

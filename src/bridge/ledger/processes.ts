@@ -21,15 +21,9 @@ const NUMBER = statement<{ number: number }>("process_number")`
 const LEAVE = statement("process_leave")`
   SELECT pg_advisory_lock_shared(${ADVISORY_LOCKS.process}, $1), pg_advisory_unlock(${ADVISORY_LOCKS.process}, $1)`;
 
-interface Observed<Owners> {
-  readonly live: readonly string[];
-  /** How many of them have a share of the ghosts. */
-  readonly sharing: number;
-  /** Who owns what, by name; an owner may have ended. */
-  readonly owners: Owners;
-}
-
-const OBSERVE = statement<Observed<Record<string, string>>>("process_observe")`
+const OBSERVE = statement<{ live: string[]; sharing: number; owners: Record<string, string> }>(
+  "process_observe",
+)`
   SELECT ARRAY(SELECT bridge_live_processes()) AS live,
     (SELECT count(*)::int FROM bridge_live_processes('ExclusiveLock')) AS sharing,
     COALESCE((SELECT json_object_agg(name, process) FROM bridge_ownership), '{}') AS owners`;
@@ -111,7 +105,8 @@ export async function openProcessConnection(url: string, onNotified: (message: s
       process,
       /** Aborts when the connection is broken: then others take what it owned. */
       broken: broken.signal,
-      async observe(): Promise<Observed<ReadonlyMap<string, string>>> {
+      /** Who is alive, how many of them have a share of the ghosts, and who owns what, by name; an owner may have ended. */
+      async observe() {
         const found = await OBSERVE.one(client, []);
         return { ...found, owners: new Map(Object.entries(found.owners)) };
       },

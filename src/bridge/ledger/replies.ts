@@ -127,12 +127,10 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
       // Rejects when the lease is lost, even if nothing is pending.
       await sourceOf(pool, lease);
       const pending = await PENDING_SENDS.entities(pool, [...heldBy(lease), purpose]);
-      return pending.map((send) => ({
-        ...send,
-        content: JSON.parse(
-          keys.open(send.content, sendIdentity(send.transactionId)),
-        ) as PendingSend["content"],
-      }));
+      return pending.map(({ content, ...send }) => {
+        const opened = keys.open(content, sendIdentity(send.transactionId));
+        return { ...send, content: JSON.parse(opened) as UnknownObject };
+      });
     },
 
     /** The event ID when it was sent meanwhile. @throws DrawbridgeError `lease_lost` when it was abandoned: it must not be sent */

@@ -112,15 +112,11 @@ const KINDS: readonly Kind[] = [
     ended: "terminal_at",
   }),
   // Longer than any room key: what was asked with it could be asked again. The last use of a key is known to the week.
-  kind(
-    "message_indices",
-    ({ messageIndices, sessions }) => Math.max(messageIndices, sessions + 2 * WEEK_MS),
-    {
-      table: "bridge_megolm_indices",
-      key: ["index_digest"],
-      ended: "used_at",
-    },
-  ),
+  kind("message_indices", (keep) => Math.max(keep.messageIndices, keep.sessions + 2 * WEEK_MS), {
+    table: "bridge_megolm_indices",
+    key: ["index_digest"],
+    ended: "used_at",
+  }),
   {
     name: "sessions",
     keep: ({ sessions }) => sessions,

@@ -288,7 +288,9 @@ describe("retention", () => {
       (given.name === "retention_memberships" ? client : pool).query(given as never);
     const watched: typeof pool = Object.assign(Object.create(pool), { query });
     const { deleted } = await createRetention(watched).round(TIMES, new ManualClock(T0));
-    const locks = await client.query("SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory'");
+    const locks = await client.query(
+      "SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+    );
     await client.query("ROLLBACK");
     client.release();
     assert.deepEqual([deleted.get("memberships"), locks.rows[0]?.n], [50, 50]);
