@@ -27,9 +27,7 @@ export function applyFile(target: string, text: string): boolean {
   return false;
 }
 
-function isNoFile(target: string): boolean {
-  return statSync(target, { throwIfNoEntry: false })?.isFile() === false;
-}
+const isNoFile = (target: string): boolean => statSync(target, { throwIfNoEntry: false })?.isFile() === false;
 
 /** The text at a target; empty for anything but a file, undefined when there is nothing. */
 export function standingText(target: string): string | undefined {

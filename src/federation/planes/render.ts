@@ -35,9 +35,7 @@ export function renderAll(registry: Registry): ReadonlyMap<string, string> {
 }
 
 /** Whether a path of the repository is where renders belong: nothing else may be there. */
-export function isRenderedPath(path: string): boolean {
-  return /^(?:rendered|kubernetes)(?:\/|$)/.test(path);
-}
+export const isRenderedPath = (path: string): boolean => /^(?:rendered|kubernetes)(?:\/|$)/.test(path);
 
 export function planeOfPath(path: string): PlaneName | undefined {
   const [folder, plane, file] = path.split("/");

@@ -77,9 +77,7 @@ function readmissionOf(
 
 const FOLDER = "readmission";
 
-export function readmissionFile(id: string, name = "progress.json"): string {
-  return `${FOLDER}/${id}/${name}`;
-}
+export const readmissionFile = (id: string, name = "progress.json"): string => `${FOLDER}/${id}/${name}`;
 
 export function saveReadmission(state: StateFolder, readmission: Readmission): Readmission {
   const { id, rooms, touched, stages } = readmission;

@@ -44,9 +44,7 @@ export interface TreeEntry {
 export const isSubmodule = ({ mode }: TreeEntry): boolean => mode === "160000";
 
 /** Whether it is a file, executable or not: no link and no submodule. */
-export function isFile({ mode }: Pick<TreeEntry, "mode">): boolean {
-  return mode === "100644" || mode === "100755";
-}
+export const isFile = ({ mode }: Pick<TreeEntry, "mode">): boolean => mode === "100644" || mode === "100755";
 
 export class Repository {
   readonly path: string;
@@ -265,9 +263,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
 }
 
 /** Whether a commit's date, in seconds, is in the future; such a date says nothing of when others were made. */
-export function isDatedInFuture(at: number, nowMs: number): boolean {
-  return at > (nowMs + CLOCK_SKEW_MS) / 1_000;
-}
+export const isDatedInFuture = (at: number, nowMs: number): boolean => at > (nowMs + CLOCK_SKEW_MS) / 1_000;
 
 /** The youngest parent's date, before which no commit may be dated; a date in the future is not taken over. */
 async function lastDate(repository: Repository, { parents, at }: NewCommit): Promise<number> {

@@ -86,9 +86,7 @@ export const RECORD_FILE = "record.json";
 
 export const runFile = (run: string, name: string): string => `${FOLDER}/${run}/${name}`;
 
-export function recordFileOf({ run, state }: Run): string {
-  return join(state.path, runFile(run, RECORD_FILE));
-}
+export const recordFileOf = ({ run, state }: Run): string => join(state.path, runFile(run, RECORD_FILE));
 
 export function counterpartyIn(run: Pick<RunFile, "self" | "remover" | "partner">): string {
   return counterpartyOf(run.self, run);

@@ -25,9 +25,7 @@ export function aclAllow(servers: readonly string[]): string[] {
 const ACL_BYTES_MAX = 60_000;
 const NAME_MAX = 255;
 
-export function isTooLong(acl: ServerAcl): boolean {
-  return Buffer.byteLength(JSON.stringify(acl)) > ACL_BYTES_MAX;
-}
+export const isTooLong = (acl: ServerAcl): boolean => Buffer.byteLength(JSON.stringify(acl)) > ACL_BYTES_MAX;
 
 /**
  * The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already; where an event
@@ -58,9 +56,7 @@ export function withoutDenied(found: FoundAcl, server: string, before: readonly 
   return { ...names, deny: names.deny.filter((name) => !ours.has(name)) };
 }
 
-export function deniedByEnforcement(acl: FoundAcl, server: string): boolean {
-  return enforcementOf(acl)(server);
-}
+export const deniedByEnforcement = (acl: FoundAcl, server: string): boolean => enforcementOf(acl)(server);
 
 /** @throws DrawbridgeError `unsafe_acl` naming the servers of `retained`, own one included, that it would deny */
 export function refuseUnsafeAcl(acl: ServerAcl, retained: readonly string[]): void {

@@ -18,13 +18,9 @@ export function levelOf(power: Power, user: string): number {
   return numberOr(users[user], numberOr(power.content["users_default"], 0));
 }
 
-export function banLevel(power: Power): number {
-  return numberOr(power.content?.["ban"], 50);
-}
+export const banLevel = (power: Power): number => numberOr(power.content?.["ban"], 50);
 
-export function inviteLevel(power: Power): number {
-  return numberOr(power.content?.["invite"], 0);
-}
+export const inviteLevel = (power: Power): number => numberOr(power.content?.["invite"], 0);
 
 export function mayBan(power: Power, actor: string, target: string): boolean {
   const level = levelOf(power, actor);

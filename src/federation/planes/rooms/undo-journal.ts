@@ -144,9 +144,7 @@ function serverOfFile(name: string): ServerName | undefined {
   }
 }
 
-export function journalName(server: string): string {
-  return `${encodeURIComponent(server)}${SUFFIX}`;
-}
+export const journalName = (server: string): string => `${encodeURIComponent(server)}${SUFFIX}`;
 
 export type Journal = ReturnType<typeof journalIn>;
 
