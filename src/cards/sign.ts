@@ -45,10 +45,7 @@ export async function generateCardKey(keyId: string) {
   return { privateJwk: jsonText({ ...publicJwk, d }), publicJwk };
 }
 
-/**
- * Reads a private key: a JWK (RFC 7517), or PKCS #8 in PEM.
- * @throws DrawbridgeError `secret_unavailable` when it is neither, or is not for ES256
- */
+/** Reads a JWK (RFC 7517), or PKCS #8 in PEM. @throws DrawbridgeError `secret_unavailable` when it is no private ES256 key */
 export async function importSigningKey(text: string): Promise<CryptoKey> {
   try {
     if (text.trimStart().startsWith("-----BEGIN")) return await importPKCS8(text.trim(), "ES256");

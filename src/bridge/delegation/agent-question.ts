@@ -31,9 +31,9 @@ export async function ask(
   const { sourceEventId: eventId, threadRoot, sender, roomId, asked } = claimed;
   const takesReactions = await running.persist(() => deps.takesReactions(roomId));
   const source = { eventId, threadRoot, sender, texts: deps.textsOf(roomId), takesReactions };
-  const asks = answerOf(rest, deps.limits.answerBytes);
-  const { text, parts: files } = await passOn(running, asks, source);
-  const parts = [...(await questionParts({ ...asks, text }, options, source, deps.clock)), ...files];
+  const content = answerOf(rest, deps.limits.answerBytes);
+  const { text, parts: files } = await passOn(running, content, source);
+  const parts = [...(await questionParts({ ...content, text }, options, source, deps.clock)), ...files];
   if (asked + parts.length > QUESTION_EVENTS_MAX) {
     return cancelAndFinish(running, taskId, failed(running.stage, "questions_exceeded"));
   }

@@ -25,10 +25,7 @@ export interface TracedStep {
 const EXPORT_TIMEOUT_MS = 5_000;
 const SCOPE = { name: manifest.name, version: manifest.version };
 
-/**
- * Exports by OTLP over HTTP (protobuf's JSON form). Headers come from the environment: OTEL_EXPORTER_OTLP_HEADERS.
- * @param url where the collector takes traces, such as http://127.0.0.1:4318/v1/traces
- */
+/** Exports by OTLP over HTTP, with the headers of OTEL_EXPORTER_OTLP_HEADERS. @param url such as http://127.0.0.1:4318/v1/traces */
 export function createTraces(url: string, serverName: string, random: Random) {
   const resource = resourceFromAttributes({
     "service.name": "drawbridge-bridge",

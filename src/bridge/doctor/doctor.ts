@@ -178,10 +178,7 @@ function findingOf({ name, ok, known, found, hint }: z.output<typeof Readiness>)
 /** A file may name hundreds of agents. */
 const CARDS_AT_ONCE = 16;
 
-/**
- * Whether each agent could be asked now: its entry has a pin, its secret can be read, and the card at its address is signed by
- * the pinned key and names an interface that may be called.
- */
+/** Whether each agent could be asked now: by its pin, its secret, and a card of the pinned key that names a usable interface. */
 async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readonly Finding[]> {
   const file = resolve(config.directory, config.agentsFile);
   let entries: readonly (readonly [string, AgentEntry])[];

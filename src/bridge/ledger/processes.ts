@@ -1,6 +1,6 @@
-// The bridge processes on one database, and what each of them owns.
-// Invariants: a process is alive as long as a connection of its own, never idle for a second, holds the advisory lock of its
-// number, a shared one once it drains; only what nobody alive owns can be taken; the leases of a process that has ended are released under a higher fence.
+// The bridge processes on one database, and what each of them owns. Invariants: a process is alive as long as a connection of
+// its own, never idle for a second, holds the advisory lock of its number, a shared one once it drains; only what nobody alive
+// owns can be taken; the leases of a process that has ended are released under a higher fence.
 import type { Pool } from "pg";
 import { ADVISORY_LOCKS, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";

@@ -190,10 +190,7 @@ const JUMP_MS = 24 * 60 * 60_000;
 /** Half of the time between two rounds. */
 const STEADY_MS = 5 * 60_000;
 
-/**
- * Whether the clock has run for five minutes without a jump of more than a day. A machine may start with a wrong clock, and
- * sets it soon. @returns to be called in each round
- */
+/** Whether the clock has run for five minutes without a jump of more than a day; to be called in each round. */
 export function createSteadiness(clock: Pick<Clock, "now">): () => boolean {
   let since = Number.NaN;
   let last = Number.NaN;

@@ -141,10 +141,7 @@ const PLAIN_REASONS: Readonly<Record<number, string>> = {
   429: "rate_limited",
 };
 
-/**
- * A 404 without a body is the gateway's, which has no such route; with one it is the agent's. An agent may refuse by itself:
- * only a gateway's own sentence says who did.
- */
+/** A 404 without a body is the gateway's, with one the agent's. That a gateway refused is known by its own sentence alone. */
 export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
   const text = answer.text.trim();
