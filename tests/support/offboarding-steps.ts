@@ -25,7 +25,7 @@ import {
   type Trigger,
 } from "../../src/records/format/removal-stages.ts";
 import { ExchangeFile, RecordFile } from "../../src/records/format/statements.ts";
-import { placeOfStatement, statementIn } from "../../src/records/sign/held-statements.ts";
+import { placeOfStatement, statementIn } from "../../src/records/sign/export-and-import.ts";
 import { verifyRecord } from "../../src/records/verify/verify-record.ts";
 import { writeWhole } from "../../src/runtime/write-file.ts";
 import { operatorGit } from "./control-repository.ts";

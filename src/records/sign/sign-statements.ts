@@ -57,7 +57,7 @@ import {
   refuseUnlessClean,
   stagesIn,
   statementIn,
-} from "./held-statements.ts";
+} from "./export-and-import.ts";
 import { addSignature, type Signer } from "./signer.ts";
 
 type StageInput = Omit<StagePredicate, "schema" | "position" | "previous"> & {

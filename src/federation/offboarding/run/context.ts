@@ -8,7 +8,7 @@ import { readPublicKey } from "../../../records/format/ecdsa-p256.ts";
 import { PLANE_OF_STAGE, type StageName } from "../../../records/format/removal-stages.ts";
 import type { CompletionPredicate } from "../../../records/format/statements.ts";
 import { loadTrust, type Trust } from "../../../records/format/trust.ts";
-import type { OwnRemoval } from "../../../records/sign/held-statements.ts";
+import type { OwnRemoval } from "../../../records/sign/export-and-import.ts";
 import { commandSigner, fileSigner, type Signer } from "../../../records/sign/signer.ts";
 import { readInput } from "../../../runtime/read-input.ts";
 import type { FederationConfig } from "../../config.ts";

@@ -35,7 +35,7 @@ import {
   makerOf,
   ownerOf,
   statementIn,
-} from "../../../records/sign/held-statements.ts";
+} from "../../../records/sign/export-and-import.ts";
 import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";

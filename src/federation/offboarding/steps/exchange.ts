@@ -11,7 +11,7 @@ import {
   refuseUnlessClean,
   stagesIn,
   statementIn,
-} from "../../../records/sign/held-statements.ts";
+} from "../../../records/sign/export-and-import.ts";
 import type { Problem } from "../../../records/verify/reasons.ts";
 import { turnProblems } from "../../../records/verify/verify-stages.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";

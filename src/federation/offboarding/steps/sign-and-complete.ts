@@ -12,7 +12,7 @@ import {
   envelopesByPlace,
   type OwnRemoval,
   stagesIn,
-} from "../../../records/sign/held-statements.ts";
+} from "../../../records/sign/export-and-import.ts";
 import {
   completionStatement,
   countersignOnce,

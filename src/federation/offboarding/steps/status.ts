@@ -12,7 +12,7 @@ import {
   placeOfStatement,
   stagesIn,
   statementIn,
-} from "../../../records/sign/held-statements.ts";
+} from "../../../records/sign/export-and-import.ts";
 import { waiverText } from "../../../records/verify/report.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";

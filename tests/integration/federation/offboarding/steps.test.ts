@@ -22,7 +22,7 @@ import type { Repository } from "../../../../src/federation/repository/repositor
 import { keepDrift } from "../../../../src/federation/state/plane-records.ts";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
-import { stagesIn } from "../../../../src/records/sign/held-statements.ts";
+import { stagesIn } from "../../../../src/records/sign/export-and-import.ts";
 import { editYaml } from "../../../../src/runtime/edit-yaml.ts";
 import { commitOnTop, commitRegistry, operatorGit } from "../../../support/control-repository.ts";
 import { setPlane } from "../../../support/edit-partner.ts";

@@ -10,7 +10,7 @@ import { next, waive } from "../../../../src/federation/offboarding/steps/run-wa
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { statusOf } from "../../../../src/federation/offboarding/steps/status.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
-import { statementIn } from "../../../../src/records/sign/held-statements.ts";
+import { statementIn } from "../../../../src/records/sign/export-and-import.ts";
 import type { Side } from "../../../support/offboarding.ts";
 import { B } from "../../../support/offboarding-planes.ts";
 import { assertOneEnd, driveToEnd, openParties } from "../../../support/offboarding-steps.ts";

@@ -21,7 +21,7 @@ import {
   type OwnRemoval,
   RecordRefused,
   stagesIn,
-} from "../../../../src/records/sign/held-statements.ts";
+} from "../../../../src/records/sign/export-and-import.ts";
 import {
   completionStatement,
   countersignOnce,

@@ -4,7 +4,7 @@ import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import type { DsseEnvelope } from "../../../../src/records/format/dsse-envelope.ts";
-import { byDigest, type OwnRemoval, stagesIn } from "../../../../src/records/sign/held-statements.ts";
+import { byDigest, type OwnRemoval, stagesIn } from "../../../../src/records/sign/export-and-import.ts";
 import {
   countersignOnce,
   type Kept,
