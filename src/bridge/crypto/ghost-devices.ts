@@ -23,6 +23,8 @@ const CHECK_INTERVAL_MS = 5_000;
 const CHECK_AGAIN_MS = 250;
 const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
+/** So long the requests of a device are awaited, at a homeserver that may hang, before another process may take it. */
+const CLOSE_MS_MAX = 5_000;
 const UNAVAILABLE: Decryption = { kind: "unavailable" };
 
 export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, "machines" | "api"> {
@@ -94,7 +96,9 @@ export class GhostDevices {
     const device = this.#devices.get(ghost);
     device?.lost();
     this.#devices.delete(ghost);
-    if (!hasLost) await device?.drain();
+    if (!hasLost && device !== undefined) {
+      await resultWithin(this.#deps.clock, CLOSE_MS_MAX, device.drain());
+    }
     await this.#machines.shut(ghost);
   }
 

@@ -221,7 +221,7 @@ describe("retention", () => {
     await fixture.events("t1", sent("recent", T0 - 22 * 60 * 60_000), sent("old", T0 - 25 * 60 * 60_000));
     assert.deepEqual(
       await fixture.rows(
-        "SELECT matrix_event_id AS event, terminal_reason AS reason FROM bridge_delegations",
+        "SELECT matrix_event_id AS event, terminal_reason AS reason FROM bridge_delegations ORDER BY event DESC",
       ),
       [
         { event: "$recent", reason: null },
