@@ -1,11 +1,11 @@
 // A real PostgreSQL database for a test, of its own and already migrated; and everything that a database holds as text, in
-// which planted content can be searched for.
-// Invariants: databases are cloned from one template, and one that a test had is given to a later test of this process only
-// when it is like the template again (which costs a tenth of a new one): with its rows, next values and schema, and not where
-// a test has changed the schema, gathered statistics or filled more than a few pages; so tests never see each other's rows; a connection that a test leaves open fails
-// that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`) or, for a file run by itself, one that lives
-// as long as this process. Binary columns are searched as what they encode: bytes, and records of cryptographic stores as
-// their keys and values.
+// which planted content can be searched for. Databases are cloned from one template. One that a test had is restored, which
+// costs a tenth of a new one, and given to a later test of this process.
+// Invariants: a restored database has the rows, next values and schema of the template; one is not restored where a test has
+// changed the schema, gathered statistics or filled more than a few pages; tests never see each other's rows; a connection
+// that a test leaves open fails that test. The server is the run's (TEST_POSTGRES_URL, set by `./task test`) or, for a file
+// run by itself, one that lives as long as this process. Binary columns are searched as what they encode: bytes, and records
+// of cryptographic stores as their keys and values.
 import { after, type TestContext } from "node:test";
 import { deserialize } from "node:v8";
 import pg, { type QueryResultRow } from "pg";

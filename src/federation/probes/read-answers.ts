@@ -105,7 +105,7 @@ function wordOf(value: unknown): string | null {
 }
 
 // RFC 6749, section 5.2: these refuse the client; the others of that section refuse the form of the request.
-const CLIENT_REFUSED: unknown[] = ["invalid_client", "unauthorized_client", "access_denied"];
+const CLIENT_REFUSED: readonly unknown[] = ["invalid_client", "unauthorized_client", "access_denied"];
 
 /** A token endpoint's answer to client credentials (RFC 6749, section 4.4). */
 export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly token?: string } {
