@@ -27,6 +27,8 @@ const POLL_MS_MIN = 500;
 /** An old task is polled more rarely, so that an agent that never ends its tasks does not get ever more polls. */
 const POLL_PART_OF_AGE = 1 / 20;
 const POLL_OF_OLD_MS_MAX = 30_000;
+/** Longer waits end at whole seconds, so that one claim takes all tasks that are due then. */
+const TOGETHER_MS = 1_000;
 
 export interface Followed {
   readonly taskId: string;
@@ -83,7 +85,8 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
   /** Releases the delegation until its next poll, which is not later than its deadline. */
   const later = (ms: number, hasProgressed: boolean): DelegationVerdict => {
     const followed = { hasProgressed, streamsOpened, faults: hasProgressed ? 0 : faults };
-    const wakeAt = Math.min(running.now + ms, deadline);
+    const at = running.now + ms;
+    const wakeAt = Math.min(ms < TOGETHER_MS ? at : Math.ceil(at / TOGETHER_MS) * TOGETHER_MS, deadline);
     return { kind: "defer", wakeAt, reason: "task_open", note: { followed } };
   };
 

@@ -188,6 +188,21 @@ describe("following a task", () => {
     assert.equal(row.outcome?.reason, "answered");
   });
 
+  it("a task is polled on whole seconds, with all others, once its polls are a second apart [DEL-5]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.behaviour.plan = SLOW;
+    await harness.clock.advance(370);
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.state === "following");
+    const polls = agent.requestsOf("get").length;
+    await harness.until(() => agent.requestsOf("get").length > polls + 3);
+    await harness.until(() => row.dueAt < harness.clock.now() + 10_000);
+    assert.equal(row.dueAt % 1_000, 0);
+    agent.behaviour.releaseAll();
+    await harness.until(() => row.outcome !== undefined);
+  });
+
   it("a poll that fails is repeated with a back-off, and the task is answered when the agent is back", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t);
     agent.behaviour.plan = SLOW;
