@@ -99,7 +99,7 @@ export async function declaredIssuer(folder: string): Promise<IssuerUnderTest> {
   };
   const ask: IssuerUnderTest["ask"] = (clientId, secret) => askForToken(`${url}/token`, clientId, secret);
   return {
-    adapter: declaredClientsAdapter({ clientsFile: "clients.yaml" }, folder),
+    adapter: declaredClientsAdapter(join(folder, "clients.yaml")),
     url,
     jwksUrl: `${url}/jwks`,
     wrongSecret: "invalid_client",

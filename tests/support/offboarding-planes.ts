@@ -104,7 +104,7 @@ function inside(
   plane: PlaneName,
   partner: Partner,
   covering: readonly string[],
-): readonly EvidenceItem[] {
+): EvidenceItem[] {
   const isOpen = admits(world, plane, partner);
   const item = (found: Found, open = isOpen) => itemOf(world, plane, found, open);
   const reason = (open: string | null, closed: string | null, is = isOpen) => ({
@@ -182,7 +182,7 @@ export function fromOutsideOf(
   world: World,
   partner: Pick<Partner, "azp">,
   planes: readonly PlaneName[],
-): readonly EvidenceItem[] {
+): EvidenceItem[] {
   return planes.flatMap((plane) => {
     const isOpen = admits(world, plane, partner);
     const item = (found: Found, refused: Pick<EvidenceItemBody, "status" | "reason">) =>

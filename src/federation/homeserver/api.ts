@@ -12,7 +12,7 @@ import { httpAgent, type JsonRequest, requestJson, retryAfterMs } from "../../ru
 /** The body is empty where the answer's was no JSON object. */
 export type MatrixAnswer = Readonly<ReturnType<typeof matrixAnswer>>;
 
-type Query = Readonly<Record<string, string>>;
+export type Query = Readonly<Record<string, string>>;
 type Method = "GET" | "PUT" | "POST" | "DELETE";
 type Request = {
   readonly query?: Query;

@@ -15,7 +15,7 @@ import {
   type UserId,
 } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
-import { expectSuccess, HomeserverAccess, isRefusal } from "./api.ts";
+import { expectSuccess, HomeserverAccess, isRefusal, type Query } from "./api.ts";
 
 const CLIENT = ["_matrix", "client", "v3"] as const;
 
@@ -23,20 +23,11 @@ const SentEvent = z.object({ event_id: z.custom<EventId>((value) => parseEventId
 const MadeRoom = z.object({ room_id: z.custom<RoomId>((value) => parseRoomId(value) !== undefined) });
 
 function actingUser(access: HomeserverAccess, userId: UserId) {
-  const succeeds = async (
-    method: "POST" | "PUT",
-    operation: string,
-    path: readonly string[],
-    body: unknown,
-  ) => (await access.call(method, operation, [...CLIENT, ...path], { body })).status === 200;
+  const succeeds = async (method: "POST" | "PUT", what: string, path: readonly string[], body: object) =>
+    (await access.call(method, what, [...CLIENT, ...path], { body })).status === 200;
 
   /** Sends a state event. The same content again makes no new event. @throws DrawbridgeError `homeserver_refused` */
-  async function putState(
-    room: RoomId,
-    type: string,
-    stateKey: string,
-    content: Readonly<Record<string, unknown>>,
-  ): Promise<EventId> {
+  async function putState(room: RoomId, type: string, stateKey: string, content: object): Promise<EventId> {
     const path = [...CLIENT, "rooms", room, "state", type, stateKey];
     const request = { method: "PUT", body: content } as const;
     return (await access.request(SentEvent, `to set ${type}`, path, request)).event_id;
@@ -50,7 +41,7 @@ function actingUser(access: HomeserverAccess, userId: UserId) {
       putState(room, "m.room.member", user, { membership }),
 
     /** Makes a room. It is not repeated when no answer comes; the caller searches for the room first. */
-    async createRoom(body: Readonly<Record<string, unknown>>): Promise<RoomId> {
+    async createRoom(body: object): Promise<RoomId> {
       const path = [...CLIENT, "createRoom"];
       return (await access.request(MadeRoom, "to make a room", path, { method: "POST", body })).room_id;
     },
@@ -140,11 +131,10 @@ export class SynapseAdminApi extends HomeserverAccess {
    * Every room that the homeserver knows; rooms made within the last seconds may be missing. By creator, which never changes:
    * a room that others can move from one page to another, as by its number of members, could be missing.
    */
-  rooms(): Promise<readonly RoomId[]> {
+  rooms() {
     const path = [...ADMIN, "v1", "rooms"];
-    return everyRoom((page) =>
-      this.request(RoomPage, "list rooms", path, { query: { ...page, order_by: "creator" } }),
-    );
+    const order_by = "creator";
+    return everyRoom((page) => this.request(RoomPage, "list rooms", path, { query: { ...page, order_by } }));
   }
 
   /** Rooms in which the homeserver has sent something to another server. */
@@ -233,9 +223,7 @@ export class SynapseAdminApi extends HomeserverAccess {
 }
 
 /** The rooms of every page that federate. @param read undefined: there are none */
-async function everyRoom(
-  read: (page: Readonly<Record<string, string>>) => Promise<z.output<typeof RoomPage> | undefined>,
-): Promise<readonly RoomId[]> {
+async function everyRoom(read: (page: Query) => Promise<z.output<typeof RoomPage> | undefined>) {
   const found: RoomId[] = [];
   for (let from = "0", limit = PAGE; ; ) {
     const page = await read({ limit: String(limit), from }).catch((error: unknown) => {

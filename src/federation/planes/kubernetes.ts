@@ -13,11 +13,8 @@ export interface Resource {
   readonly spec?: PlainMap;
 }
 
-export function resourcesText(
-  { namespace }: KubernetesTarget,
-  plane: string,
-  resources: readonly Resource[],
-): string {
+export function resourcesText(target: KubernetesTarget, plane: string, resources: readonly Resource[]) {
+  const { namespace } = target;
   const labels = { "app.kubernetes.io/managed-by": "drawbridge", "drawbridge/plane": plane };
   return yamlDocuments(
     resources.map(({ apiVersion, kind, name, ...content }) => {
@@ -38,67 +35,54 @@ export function resourceName(prefix: string, agent: string): string {
   return `${prefix}-${cleaned}-${sha256(agent).toString("hex").slice(0, 8)}`;
 }
 
-export function httpRoute({ gateway, hostnames }: KubernetesTarget, name: string, rules: readonly Plain[]) {
-  return {
+/** `NAME.NAMESPACE.svc`, with or without the cluster's domain. */
+const SERVICE = /^([a-z0-9-]{1,63})\.([a-z0-9-]{1,63})\.svc(?:\.[a-z0-9.-]+)?$/;
+
+interface Rule {
+  readonly type: "exact" | "prefix";
+  readonly method: "GET" | "POST";
+  readonly path: string;
+  readonly rewrite: string;
+  /** Headers of the caller that the agent does not get. */
+  readonly remove?: readonly string[];
+}
+
+/** An agent's route, and the backend that it leads to where that is outside the cluster. */
+export function agentRoute(target: KubernetesTarget, name: string, upstream: string, rules: readonly Rule[]) {
+  const { gateway, hostnames } = target;
+  const { hostname, port: named } = new URL(upstream);
+  const port = Number(named || 80);
+  const service = SERVICE.exec(hostname);
+  const [group, kind] = ["agentgateway.dev", "AgentgatewayBackend"];
+  const inside = { group: "", kind: "Service", name: service?.[1], namespace: service?.[2], port };
+  const backend = service === null ? { group, kind, name } : inside;
+  const route: Resource = {
     apiVersion: "gateway.networking.k8s.io/v1",
     kind: "HTTPRoute",
     name,
     spec: {
       parentRefs: [{ group: "gateway.networking.k8s.io", kind: "Gateway", ...gateway }],
       hostnames: hostnames.length === 0 ? undefined : hostnames,
-      rules,
+      rules: rules.map((rule) => ruleOf(rule, backend)),
     },
   };
+  const spec = { static: { host: hostname.replaceAll(/[[\]]/g, ""), port } };
+  const outside: Resource = { apiVersion: `${group}/v1alpha1`, kind, name, spec };
+  return { route, backends: service === null ? [outside] : [] };
 }
 
-interface RuleTarget {
-  readonly method: "GET" | "POST";
-  readonly path: string;
-  readonly rewrite: string;
-  /** Name of the route and of the backend outside the cluster, if it is one. */
-  readonly backend: string;
-  readonly upstream: string;
-  /** Headers of the caller that the agent does not get. */
-  readonly remove?: readonly string[];
-}
-
-export function routeRule(kind: "exact" | "prefix", target: RuleTarget): Plain {
-  const [type, path] =
-    kind === "exact"
-      ? ["Exact", { type: "ReplaceFullPath", replaceFullPath: target.rewrite }]
-      : ["PathPrefix", { type: "ReplacePrefixMatch", replacePrefixMatch: target.rewrite }];
+function ruleOf({ type, method, path, rewrite, remove }: Rule, backend: Plain): Plain {
+  const [matched, rewritten] =
+    type === "exact"
+      ? ["Exact", { type: "ReplaceFullPath", replaceFullPath: rewrite }]
+      : ["PathPrefix", { type: "ReplacePrefixMatch", replacePrefixMatch: rewrite }];
+  const headers = { type: "RequestHeaderModifier", requestHeaderModifier: { remove } };
   return {
-    matches: [{ path: { type, value: target.path }, method: target.method }],
+    matches: [{ path: { type: matched, value: path }, method }],
     filters: [
-      { type: "URLRewrite", urlRewrite: { path } },
-      ...(target.remove === undefined
-        ? []
-        : [{ type: "RequestHeaderModifier", requestHeaderModifier: { remove: target.remove } }]),
+      { type: "URLRewrite", urlRewrite: { path: rewritten } },
+      ...(remove === undefined ? [] : [headers]),
     ],
-    backendRefs: [backendRef(target)],
+    backendRefs: [backend],
   };
-}
-
-/** `NAME.NAMESPACE.svc`, with or without the cluster's domain. */
-const SERVICE = /^([a-z0-9-]{1,63})\.([a-z0-9-]{1,63})\.svc(?:\.[a-z0-9.-]+)?$/;
-
-function backendRef({ backend, upstream }: RuleTarget): Plain {
-  const { hostname, port } = new URL(upstream);
-  const service = SERVICE.exec(hostname);
-  return service === null
-    ? { group: "agentgateway.dev", kind: "AgentgatewayBackend", name: backend }
-    : {
-        group: "",
-        kind: "Service",
-        name: service[1],
-        namespace: service[2],
-        port: Number(port || 80),
-      };
-}
-
-export function upstreamBackend(name: string, upstream: string): readonly Resource[] {
-  const { hostname, port } = new URL(upstream);
-  if (SERVICE.test(hostname)) return [];
-  const spec = { static: { host: hostname.replaceAll(/[[\]]/g, ""), port: Number(port || 80) } };
-  return [{ apiVersion: "agentgateway.dev/v1alpha1", kind: "AgentgatewayBackend", name, spec }];
 }

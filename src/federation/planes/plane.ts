@@ -3,11 +3,7 @@
 import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import {
-  type EvidenceItem,
-  type EvidenceItemBody,
-  operatorItem,
-} from "../../records/format/evidence-item.ts";
+import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
 import { parseYaml } from "../../runtime/load-yaml.ts";
 import type { PlaneName } from "../plane-order.ts";
 import type { KubernetesTarget } from "../registry/organisation.ts";
@@ -121,21 +117,18 @@ export interface PlaneRuntime {
   /** What differs from `desired`. @throws DrawbridgeError when it cannot be known because a part does not answer */
   drift(desired: DesiredPlane): Promise<readonly Drift[]>;
   /** Operator evidence of one partner. @param covering subjects that something has to be said of in any case */
-  probe(
-    desired: DesiredPlane,
-    partner: PartnerEntry,
-    covering?: readonly string[],
-  ): Promise<readonly EvidenceItem[]>;
+  probe(desired: DesiredPlane, partner: PartnerEntry, covering?: readonly string[]): Promise<EvidenceItem[]>;
 }
 
-export type OperatorFinding = Pick<EvidenceItemBody, "verdict"> & Partial<EvidenceItemBody>;
+type OperatorItem = Parameters<typeof operatorItem>[1];
+export type OperatorFinding = Pick<OperatorItem, "verdict"> & Partial<OperatorItem>;
 
 /** Makes an observation as the operator, from inside, and seals it with when it began and how long it took. */
 export async function observeInside(
   clock: Clock,
-  about: Pick<EvidenceItemBody, "plane" | "partner" | "probe" | "layer"> & Partial<EvidenceItemBody>,
+  about: Omit<OperatorItem, "verdict">,
   observe: () => Promise<OperatorFinding> | OperatorFinding,
-): Promise<EvidenceItem> {
+) {
   const startedAt = clock.now();
   const found = await observe();
   return operatorItem(startedAt, { duration_ms: clock.now() - startedAt, ...about, ...found });

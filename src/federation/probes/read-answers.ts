@@ -7,11 +7,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { visibleId } from "../../domain/identifiers.ts";
 import { membersOf, parseJson } from "../../domain/json.ts";
 import { wasNotTried } from "../../records/conditions/evaluate.ts";
-import {
-  type EvidenceItem,
-  type EvidenceItemBody,
-  evidenceItem,
-} from "../../records/format/evidence-item.ts";
+import { type EvidenceItemBody, evidenceItem } from "../../records/format/evidence-item.ts";
 import { Word } from "../../records/format/fields.ts";
 import type { MatrixAnswer } from "../homeserver/api.ts";
 import type { PlaneName } from "../plane-order.ts";
@@ -57,7 +53,7 @@ export const notConfigured = notTried("not_configured");
 export const notApplicable = notTried("not_applicable");
 
 /** Whether an item says open only because the registry keeps the card public for others: a card is so for everybody. */
-export function isPublicForOthers({ verdict, reason }: EvidenceItem): boolean {
+export function isPublicForOthers({ verdict, reason }: EvidenceItemBody): boolean {
   return verdict === "open" && (reason === "published_always" || reason === "consumed_by_others");
 }
 
@@ -120,11 +116,7 @@ export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly t
 }
 
 // What gateways write into the bodies of their own refusals: Envoy, and the last three agentgateway.
-const GATEWAY_REFUSALS: readonly (readonly [
-  statuses: readonly number[],
-  sentence: RegExp,
-  reason: string,
-])[] = [
+const GATEWAY_REFUSALS: readonly (readonly [statuses: number[], sentence: RegExp, reason: string])[] = [
   [[403], /^RBAC: access denied$/, "rbac_access_denied"],
   [[401], /^Jwt is missing$/, "jwt_missing"],
   [[401], /^Jwt is expired$/, "jwt_expired"],

@@ -5,10 +5,8 @@ import { conditionsOf } from "../../records/conditions/condition-table.ts";
 import { wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import type { Part } from "../../records/format/fields.ts";
-import { PublicationFile } from "../../rendered-files/gateway-files.ts";
-import { parseYaml } from "../../runtime/load-yaml.ts";
 import { CLOSING_ORDER, type PlaneName, planeLabel } from "../plane-order.ts";
-import { CARD_PUBLICATION } from "../planes/card/render.ts";
+import { publishedAgents } from "../planes/card/render.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { type PartnerEntry, planeState } from "../registry/partner.ts";
 import { OUTSIDE_PROBES } from "./read-answers.ts";
@@ -20,13 +18,6 @@ export interface Judged {
   readonly wanted: Wanted;
   /** `otherwise`: the opposite was found; `nobody_there`: open, and nothing passes for want of a member in the room. */
   readonly outcome: "as_wanted" | "otherwise" | "unclear" | "nobody_there" | "left_out";
-}
-
-/** Agents whose card is public by intent: a card cannot be withdrawn from one partner alone. */
-function publishedAgents(desired: DesiredState): ReadonlySet<string> {
-  const text = desired.planes.card.files.get(CARD_PUBLICATION);
-  if (text === undefined) return new Set();
-  return new Set(Object.keys(parseYaml(PublicationFile, text, `rendered/${CARD_PUBLICATION}`).cards));
 }
 
 function wantedOf(item: EvidenceItem, { partner }: PartnerEntry, published: ReadonlySet<string>): Wanted {
@@ -65,7 +56,8 @@ export function judge(
   planes: readonly PlaneName[],
   parts?: readonly Part[],
 ) {
-  const published = publishedAgents(desired);
+  // Cards that are public by intent: a card cannot be withdrawn from one partner alone.
+  const published = new Set(publishedAgents(desired.registry).map(([agent]) => agent));
   const items = found.map((item): Judged => {
     const wanted = wantedOf(item, partner, published);
     return { item, wanted, outcome: outcomeOf(item, wanted) };

@@ -50,13 +50,10 @@ export function openStateFolder(path: string, random: Random) {
         damaged(file);
         return undefined;
       }
-      throw new DrawbridgeError(
-        "config_invalid",
-        `${file} is damaged, or of another version of this program`,
-        {
-          hint: "Read it, then move it away: without it, the next pass accepts the branch's present head.",
-        },
-      );
+      const what = `${file} is damaged, or of another version of this program`;
+      throw new DrawbridgeError("config_invalid", what, {
+        hint: "Read it, then move it away: without it, the next pass accepts the branch's present head.",
+      });
     },
 
     write(name: string, value: unknown): string {
@@ -86,12 +83,7 @@ export function openStateFolder(path: string, random: Random) {
     },
 
     /** Does something once nobody else does the same. @throws DrawbridgeError `program_failed` after ten minutes */
-    async locked<T>(
-      what: string,
-      clock: Clock,
-      work: () => Promise<T>,
-      onWait?: (() => unknown) | undefined,
-    ): Promise<T> {
+    async locked<T>(what: string, clock: Clock, work: () => Promise<T>, onWait?: () => unknown) {
       const wait = { clock, timeoutMs: LOCK_TIMEOUT_MS, holder: `another pass (${what})`, onWait };
       const lock = await namedLock(lockName(what), wait);
       try {

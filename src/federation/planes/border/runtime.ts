@@ -36,13 +36,11 @@ export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRunt
     const isOver = (status: BorderStatus | undefined) => status === undefined || isInForce(status, digest);
     const status = await pollUntil(clock, IN_FORCE, ask, isOver);
     if (status === undefined || isInForce(status, digest)) return status;
-    throw new DrawbridgeError(
-      "homeserver_refused",
-      `the border module has another policy in force: ${status.policy_digest ?? "none"}, alarm ${status.alarm ?? "none"}`,
-      {
-        hint: "See that policy_file in homeserver.yaml is border.policyFile, and docs/reference/border.md for the alarm.",
-      },
-    );
+    const { policy_digest, alarm } = status;
+    const found = `another policy in force: ${policy_digest ?? "none"}, alarm ${alarm ?? "none"}`;
+    throw new DrawbridgeError("homeserver_refused", `the border module has ${found}`, {
+      hint: "See that policy_file in homeserver.yaml is border.policyFile, and docs/reference/border.md for the alarm.",
+    });
   }
 
   return {

@@ -8,14 +8,7 @@ import { serverOfSender } from "../../registry/cross-checks.ts";
 import type { KubernetesTarget, OfferedAgent } from "../../registry/organisation.ts";
 import type { Partner, Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
-import {
-  configMap,
-  httpRoute,
-  type Resource,
-  resourceName,
-  routeRule,
-  upstreamBackend,
-} from "../kubernetes.ts";
+import { agentRoute, configMap, resourceName } from "../kubernetes.ts";
 import { admittedServers, openPartners, type PlaneRender, type RenderedFiles } from "../plane.ts";
 
 export const CARD_AGENTS = "card/agents.yaml";
@@ -80,7 +73,7 @@ function entryOf(
   };
 }
 
-function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {
+export function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {
   const consumed = new Set(
     openPartners(registry, "card").flatMap(({ partner }) => partner.gateway?.invokes ?? []),
   );
@@ -114,16 +107,13 @@ function keysOf(registry: Registry): string {
 }
 
 function cardKubernetes(files: RenderedFiles, registry: Registry, target: KubernetesTarget) {
-  const routes = publishedAgents(registry).flatMap(
-    ([agent, { upstream, upstreamCardPath, cardPath }]): Resource[] => {
-      const name = resourceName("card", agent);
-      const to = { path: cardPath, rewrite: upstreamCardPath, backend: name, upstream };
-      // No token is checked here: one that comes all the same is not passed on, nor who the caller says to be.
-      const remove = ["authorization", "x-azp"];
-      const rules = [routeRule("exact", { method: "GET", ...to, remove })];
-      return [httpRoute(target, name, rules), ...upstreamBackend(name, upstream)];
-    },
-  );
+  const routes = publishedAgents(registry).flatMap(([agent, { upstream, upstreamCardPath, cardPath }]) => {
+    const to = { type: "exact", method: "GET", path: cardPath, rewrite: upstreamCardPath } as const;
+    // No token is checked here: one that comes all the same is not passed on, nor who the caller says to be.
+    const rule = { ...to, remove: ["authorization", "x-azp"] };
+    const { route, backends } = agentRoute(target, resourceName("card", agent), upstream, [rule]);
+    return [route, ...backends];
+  });
   return {
     "card/agents.yaml": [configMap("drawbridge-agents", { "agents.yaml": files.get(CARD_AGENTS) })],
     "card/card-keys.yaml": [configMap("drawbridge-card-keys", { "card-keys.json": files.get(CARD_KEYS) })],

@@ -48,11 +48,7 @@ export interface IssuerAdapter {
 }
 
 /** The one-machine issuer, which reads clients.yaml at each token request, so that a whole file is in force at once. */
-export function declaredClientsAdapter(
-  { clientsFile }: { readonly clientsFile: string },
-  directory: string,
-): IssuerAdapter {
-  const target = resolve(directory, clientsFile);
+export function declaredClientsAdapter(target: string): IssuerAdapter {
   return {
     apply: async ({ text }) => ({ changed: applyFile(target, text), failures: new Map() }),
     read: async () => {
@@ -144,17 +140,13 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
     }
   }
 
-  function wanted(found: KeycloakClient, secret: string, { owner }: IssuerIntent) {
-    return clientSettings(audience, secret, ownerOf(found, owner));
-  }
-
   function close(found: KeycloakClient, { owner }: IssuerIntent): Promise<boolean> {
     const closed = { enabled: false, attributes: ownerOf(found, owner) };
     return succeeds("PUT", `clients/${found.id}`, closed);
   }
 
   /** Scopes and mappers first: with them wrong, a client that is enabled would have wrong tokens. */
-  async function setRight(found: KeycloakClient, settings: ReturnType<typeof wanted>): Promise<boolean> {
+  async function setRight(found: KeycloakClient, settings: ReturnType<typeof clientSettings>) {
     const at = `clients/${found.id}`;
     let ok = true;
     for (const mapper of extraMappers(found)) {
@@ -178,78 +170,76 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
     return ok && (await succeeds("PUT", at, settings));
   }
 
-  function driftOf(client: IssuedClient, found: KeycloakClient | undefined, intent: IssuerIntent) {
+  function differenceOf(client: IssuedClient, found: KeycloakClient | undefined, intent: IssuerIntent) {
     const subject = client.clientId;
     if (!client.enabled) {
       // Closed: nobody has a token by it, so what else it is does not count.
       if (found === undefined || isClosed(found, intent)) return undefined;
-      return { subject, kind: found.enabled ? "enabled" : "edited", found: clientDigest(found, false) };
+      const drift = {
+        subject,
+        kind: found.enabled ? "enabled" : "edited",
+        found: clientDigest(found, false),
+      };
+      return { drift, isOpening: false, repair: () => close(found, intent) };
     }
-    if (found === undefined) return { subject, kind: "missing", found: null };
     const secret = secretOf(client);
-    if (secret !== undefined && hasSettings(found, wanted(found, secret, intent))) return undefined;
-    const hasSecret = secret !== undefined && found.secret === secret;
-    return { subject, kind: found.enabled ? "edited" : "disabled", found: clientDigest(found, hasSecret) };
+    if (found === undefined) {
+      const made = secret === undefined ? undefined : newClient(subject, intent.owner, audience, secret);
+      const drift = { subject, kind: "missing", found: null };
+      return { drift, isOpening: true, repair: made && (() => succeeds("POST", "clients", made)) };
+    }
+    const owner = ownerOf(found, intent.owner);
+    const settings = secret === undefined ? undefined : clientSettings(audience, secret, owner);
+    if (settings !== undefined && hasSettings(found, settings)) return undefined;
+    const digest = clientDigest(found, secret !== undefined && found.secret === secret);
+    const drift = { subject, kind: found.enabled ? "edited" : "disabled", found: digest };
+    return { drift, isOpening: true, repair: settings && (() => setRight(found, settings)) };
   }
 
-  async function drift(intent: IssuerIntent): Promise<readonly Drift[]> {
+  async function differences(intent: IssuerIntent): Promise<readonly Difference[]> {
     const found = await list();
     const declared = intent.clients.flatMap(
-      (client) => driftOf(client, found.get(client.clientId), intent) ?? [],
+      (client) => differenceOf(client, found.get(client.clientId), intent) ?? [],
     );
-    const extra = leftOver(found, intent).map((client) => ({
-      subject: client.clientId,
-      kind: isAdopted(client) ? "enabled" : "extra",
-      found: clientDigest(client, false),
-    }));
+    const extra = leftOver(found, intent).map((client) => {
+      const [kind, repair] = isAdopted(client)
+        ? ["enabled", () => close(client, intent)]
+        : ["extra", () => succeeds("DELETE", `clients/${client.id}`)];
+      const drift = { subject: client.clientId, kind, found: clientDigest(client, false) };
+      return { drift, isOpening: false, repair };
+    });
     return [...declared, ...extra];
   }
 
   async function apply(intent: IssuerIntent) {
-    const before = await list();
     const failures: IssuerFailures = new Map();
-    let changed = false;
-    const attempt = async (clientId: string, work: () => Promise<boolean>) => {
-      if (await work()) changed = true;
-      else failures.set(clientId, "issuer_refused");
-    };
-
     const isForeign = ({ clientId }: IssuedClient) => foreign.has(clientId);
     for (const { clientId } of intent.clients.filter(isForeign)) failures.set(clientId, "issuer_refused");
-    const clients = intent.clients.filter((client) => !isForeign(client));
-    for (const { clientId, enabled } of clients) {
-      const found = before.get(clientId);
-      if (enabled || found === undefined || isClosed(found, intent)) continue;
-      await attempt(clientId, () => close(found, intent));
+    let changed = false;
+    const found = await differences(intent);
+    const inTurn = found.toSorted((one, other) => Number(one.isOpening) - Number(other.isOpening));
+    for (const { drift, repair } of inTurn) {
+      if (failures.has(drift.subject)) continue;
+      if (repair === undefined) failures.set(drift.subject, "secret_unavailable");
+      else if (await repair()) changed = true;
+      else failures.set(drift.subject, "issuer_refused");
     }
-    for (const found of leftOver(before, intent)) {
-      await attempt(found.clientId, () =>
-        isAdopted(found) ? close(found, intent) : succeeds("DELETE", `clients/${found.id}`),
-      );
-    }
-    for (const client of clients.filter(({ enabled }) => enabled)) {
-      const { clientId } = client;
-      const secret = secretOf(client);
-      if (secret === undefined) {
-        failures.set(clientId, "secret_unavailable");
-        continue;
-      }
-      const found = before.get(clientId);
-      if (found === undefined) {
-        const made = newClient(clientId, intent.owner, audience, secret);
-        await attempt(clientId, () => succeeds("POST", "clients", made));
-        continue;
-      }
-      const settings = wanted(found, secret, intent);
-      if (!hasSettings(found, settings)) await attempt(clientId, () => setRight(found, settings));
-    }
-    for (const { subject } of changed ? await drift(intent) : []) {
-      if (!failures.has(subject)) failures.set(subject, "issuer_refused");
+    for (const { drift } of changed ? await differences(intent) : []) {
+      if (!failures.has(drift.subject)) failures.set(drift.subject, "issuer_refused");
     }
     return { changed, failures };
   }
 
+  const drift = async (intent: IssuerIntent) => (await differences(intent)).map((one) => one.drift);
   return { apply, drift, read: list };
+}
+
+/** A client that is not as it is declared; nothing repairs one whose secret cannot be read. */
+interface Difference {
+  readonly drift: Drift;
+  /** Repaired last. */
+  readonly isOpening: boolean;
+  readonly repair: (() => Promise<boolean>) | undefined;
 }
 
 /** Closed, and marked as the organisation's own, so that it is still looked after when it is declared no more. */

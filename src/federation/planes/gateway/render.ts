@@ -7,14 +7,7 @@ import type { DeclaredClient } from "../../../rendered-files/issuer-clients.ts";
 import type { KubernetesTarget } from "../../registry/organisation.ts";
 import { clientsInForce, planeState, type Registry } from "../../registry/partner.ts";
 import { type Plain, yamlFile } from "../emit-yaml.ts";
-import {
-  configMap,
-  httpRoute,
-  type Resource,
-  resourceName,
-  routeRule,
-  upstreamBackend,
-} from "../kubernetes.ts";
+import { agentRoute, configMap, type Resource, resourceName } from "../kubernetes.ts";
 import { openPartners, type PlaneRender, type RenderedFiles } from "../plane.ts";
 
 export const GATEWAY_INVOCATION = "gateway/invocation.yaml";
@@ -102,37 +95,29 @@ function descriptor(perMinute: number, value?: string): Plain {
   return { key: "azp", value, rate_limit: { unit: "minute", requests_per_unit: perMinute } };
 }
 
-function agentResources(
-  target: KubernetesTarget,
-  { name: agent, offered, clients }: ReturnType<typeof invocationOf>["agents"][number],
-): Resource[] {
+type Invoked = ReturnType<typeof invocationOf>["agents"][number];
+
+function agentResources(target: KubernetesTarget, { name: agent, offered, clients }: Invoked): Resource[] {
   const { upstream, invokePath, httpJson, forwardToken } = offered;
   const name = resourceName("invoke", agent);
   const base = new URL(upstream).pathname;
   const below = base.replace(/\/$/, "");
-  const at = { backend: name, upstream };
-  const to = (path: string) => ({ path: `${invokePath}${path}`, rewrite: `${below}${path}`, ...at });
+  const to = (path: string) => ({ path: `${invokePath}${path}`, rewrite: `${below}${path}` });
   // The operations of the HTTP+JSON binding (A2A 1.0, section 11).
   const operations = [
-    routeRule("exact", { method: "POST", ...to("/message:send") }),
-    routeRule("exact", { method: "POST", ...to("/message:stream") }),
-    routeRule("prefix", { method: "GET", ...to("/tasks") }),
-    routeRule("prefix", { method: "POST", ...to("/tasks") }),
-  ];
-  const jsonRpc = routeRule("exact", { method: "POST", path: invokePath, rewrite: base, ...at });
-  return [
-    httpRoute(target, name, httpJson ? [jsonRpc, ...operations] : [jsonRpc]),
-    policy(target, name, clients, forwardToken),
-    ...upstreamBackend(name, upstream),
-  ];
+    { type: "exact", method: "POST", ...to("/message:send") },
+    { type: "exact", method: "POST", ...to("/message:stream") },
+    { type: "prefix", method: "GET", ...to("/tasks") },
+    { type: "prefix", method: "POST", ...to("/tasks") },
+  ] as const;
+  const jsonRpc = { type: "exact", method: "POST", path: invokePath, rewrite: base } as const;
+  const rules = httpJson ? [jsonRpc, ...operations] : [jsonRpc];
+  const { route, backends } = agentRoute(target, name, upstream, rules);
+  return [route, policy(target, name, clients, forwardToken), ...backends];
 }
 
-function policy(
-  { issuer, rateLimit }: KubernetesTarget,
-  route: string,
-  clients: readonly string[],
-  forwardToken: boolean,
-): Resource {
+function policy(target: KubernetesTarget, route: string, clients: readonly string[], forwardToken: boolean) {
+  const { issuer, rateLimit } = target;
   return {
     apiVersion: "agentgateway.dev/v1alpha1",
     kind: "AgentgatewayPolicy",

@@ -39,7 +39,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   const issuer =
     gateway.issuer.adapter === "keycloak"
       ? keycloakAdapter(gateway.issuer, config.directory)
-      : declaredClientsAdapter(gateway.issuer, config.directory);
+      : declaredClientsAdapter(resolve(config.directory, gateway.issuer.clientsFile));
   const file = gatewayFile("invocation", GATEWAY_INVOCATION, gateway, config.directory, clock);
 
   async function applyIssuer(intent: IssuerIntent, note: Note): Promise<PartOutcome> {

@@ -122,11 +122,7 @@ interface Proof {
 
 // Requests a few at a time, and waits when none is shown, so that a server that is behind is not kept busy. Half are missing
 // the longest, because a server takes events in about the order of their making; the others are taken in turn.
-async function awaitServer(
-  session: RoomsSession,
-  server: ServerName,
-  proofs: readonly Proof[],
-): Promise<readonly EnforcementGap[]> {
+async function awaitServer(session: RoomsSession, server: ServerName, proofs: readonly Proof[]) {
   const { clock } = session;
   let progressAt = clock.now();
   const deadline = progressAt + ENFORCED_WITHIN_MS;
@@ -136,7 +132,7 @@ async function awaitServer(
   let isResent = false;
   while (missing.length > 0) {
     if (clock.now() >= deadline) {
-      return missing.map(({ room }) => ({ room, server, reason: "unproven_at_retained" }));
+      return missing.map(({ room }): EnforcementGap => ({ room, server, reason: "unproven_at_retained" }));
     }
     const longest = missing.slice(0, RETAINED_AT_ONCE / 2);
     const inTurn = [...missing.slice(from), ...missing.slice(0, from)];

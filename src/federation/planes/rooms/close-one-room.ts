@@ -5,8 +5,9 @@ import { membersOf } from "../../../domain/json.ts";
 import { isRefusal } from "../../homeserver/api.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames } from "./acl.ts";
+import { inviteLevel } from "./power-levels.ts";
 import { blockAll, nameOf, type Obstacle, planRoom, type RoomStep } from "./room-plan.ts";
-import { inviteLevel, presenceOf, type RoomState } from "./room-state.ts";
+import { presenceOf, type RoomState } from "./room-state.ts";
 import { announce, journalOf, otherRecords, type RoomsSession, readRoom } from "./session.ts";
 
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
@@ -38,10 +39,8 @@ export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: n
     const { actor } = plan;
     if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
     if (round === ROUNDS_MAX || steps.length === 0) {
-      const obstacles = [...plan.obstacles];
       const why = isLate ? "being_banned" : "unsettled";
-      blockAll(plan.concerned, session, why, (partner, reason) => obstacles.push({ partner, reason }));
-      return settled(obstacles);
+      return settled([...plan.obstacles, ...blockAll(plan.concerned, session, why)]);
     }
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue; // The next plan chooses another user, or finds none.

@@ -7,11 +7,12 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } from "./acl-enforcement.ts";
 import { closeRoom, type SettledRoom } from "./close-one-room.ts";
+import { inviteLevel, levelOf } from "./power-levels.ts";
 import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { blockAll, isOurs, type Obstacle } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
-import { inviteLevel, joinedByServer, levelOf, presentIn, presentOf, type RoomState } from "./room-state.ts";
+import { joinedByServer, presentIn, presentOf, type RoomState } from "./room-state.ts";
 import { failureOfRoom, listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
 
 /** How many times rooms that appear while the pass is under way are included. */
@@ -44,7 +45,7 @@ export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
     .filter(({ room }) => !ended.rooms.has(room))
     .flatMap(({ room, obstacles: some }) => some.map((one) => ({ room, ...one })));
   for (const room of pass.unread) {
-    blockAll([], session, "unread", (partner, reason) => obstacles.push({ room, partner, reason }));
+    obstacles.push(...blockAll([], session, "unread").map((one) => ({ room, ...one })));
   }
   return {
     changed: pass.hasChanged() || ended.rooms.size > 0,

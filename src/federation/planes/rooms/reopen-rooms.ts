@@ -2,37 +2,17 @@
 // is restored and observed to be enforced before a ban is lifted; people are invited when all bans are lifted; a
 // record ends only when everything that can be taken back is; what cannot come back is named.
 import { undefinedFor } from "../../../domain/errors.ts";
-import {
-  type RoomId,
-  type ServerName,
-  serverOf,
-  type UserId,
-  visibleId,
-} from "../../../domain/identifiers.ts";
-import { membersOf } from "../../../domain/json.ts";
+import { type RoomId, type ServerName, serverOf, visibleId } from "../../../domain/identifiers.ts";
+import { membersOf, type UnknownObject } from "../../../domain/json.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
-import {
-  aclNames,
-  deniedByEnforcement,
-  isSameAcl,
-  type ServerAcl,
-  withDenied,
-  withoutDenied,
-} from "./acl.ts";
+import { aclNames, deniedByEnforcement, isSameAcl, withDenied, withoutDenied } from "./acl.ts";
 import { enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
+import { inviteLevel, levelOf, mayBan, maySend } from "./power-levels.ts";
 import { deniedRetained, planRoom } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
-import {
-  inviteLevel,
-  levelOf,
-  type Member,
-  mayBan,
-  maySend,
-  type PowerContent,
-  type RoomState,
-} from "./room-state.ts";
+import type { Member, RoomState } from "./room-state.ts";
 import {
   failureOfRoom,
   journalOf,
@@ -241,7 +221,7 @@ function isOurBan(member: Member, ban: BanRecord): boolean {
 }
 
 /** The ACL that was found before ours, or the present one without our denial of the partner; undefined where nothing of ours is left, such as where closing has set it. */
-function restoredAcl({ session, partner, record: { acl }, state }: RecordedRoom): ServerAcl | undefined {
+function restoredAcl({ session, partner, record: { acl }, state }: RecordedRoom) {
   if (acl === undefined || state.acl === undefined) return undefined;
   const found = state.acl.content;
   if (!deniedByEnforcement(found, partner)) return undefined;
@@ -253,7 +233,7 @@ function restoredAcl({ session, partner, record: { acl }, state }: RecordedRoom)
 }
 
 /** The former levels, where the present ones are ours and no other closing partner needs them. */
-function restoredLevels({ session, partner, record, state }: RecordedRoom): PowerContent | undefined {
+function restoredLevels({ session, partner, record, state }: RecordedRoom): UnknownObject | undefined {
   const { invite, readOnly } = record;
   const { content } = state.power;
   if (content === undefined) return undefined;
@@ -269,7 +249,7 @@ function restoredLevels({ session, partner, record, state }: RecordedRoom): Powe
   return levels === undefined || JSON.stringify(levels) === JSON.stringify(content) ? undefined : levels;
 }
 
-function writable(content: PowerContent, { before, level }: NonNullable<RoomRecord["readOnly"]>) {
+function writable(content: UnknownObject, { before, level }: NonNullable<RoomRecord["readOnly"]>) {
   const events = Object.entries(membersOf(content["events"])).map(([type, value]) => {
     const earlier = before.events[type];
     return [type, value === level && earlier !== undefined ? earlier : value];
@@ -312,7 +292,7 @@ export async function inviteAgain(
   return undefined;
 }
 
-function whoToInvite({ partner, record, state }: RecordedRoom, actor: UserId | undefined): readonly UserId[] {
+function whoToInvite({ partner, record, state }: RecordedRoom, actor: string | undefined) {
   const { room, bans, replace, removed, invitedAgain } = record;
   if (removed === true) return [];
   const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));

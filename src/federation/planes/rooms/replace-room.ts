@@ -4,19 +4,11 @@
 import { undefinedFor } from "../../../domain/errors.ts";
 import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
+import { byLevel, hasPrivilegedCreators, levelOf } from "./power-levels.ts";
 import type { ClosingPartner } from "./render.ts";
 import { governedAcl, isClosing } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
-import {
-  byLevel,
-  hasPrivilegedCreators,
-  joinedByServer,
-  levelOf,
-  presenceOf,
-  presentOf,
-  type RoomState,
-  TAKEN_OVER,
-} from "./room-state.ts";
+import { joinedByServer, presenceOf, presentOf, type RoomState, TAKEN_OVER } from "./room-state.ts";
 import { announce, failureOfRoom, type RoomsSession, readRoom, recordOf } from "./session.ts";
 import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
 
@@ -113,7 +105,7 @@ async function whoReplaces({ session, state, existing }: EndingRoom): Promise<Us
   const local = joinedByServer(state).get(session.intent.own) ?? [];
   if (local.length === 0) return null;
   if (existing !== undefined) return existing.actor;
-  for (const user of byLevel(state, local)) {
+  for (const user of byLevel(state.power, local)) {
     if ((await session.operator.isPerson(user)) && (await session.tokens.as(user)) !== undefined) return user;
   }
   return session.operatorId;

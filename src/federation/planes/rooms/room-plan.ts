@@ -3,6 +3,7 @@
 // and the ACL comes before the bans where more users could come meanwhile; nothing is planned that the acting user has no
 // power for, or that holds already; an ACL that denies a server whose users stay is never planned.
 import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
+import type { UnknownObject } from "../../../domain/json.ts";
 import {
   aclNames,
   enforcementOf,
@@ -13,31 +14,16 @@ import {
   serverAcl,
   withDenied,
 } from "./acl.ts";
+import { banLevel, byLevel, inviteLevel, levelOf, mayBan, maySend, readOnly } from "./power-levels.ts";
 import type { ClosingPartner, RoomsIntent } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
-import {
-  banLevel,
-  byLevel,
-  formerOf,
-  inviteLevel,
-  isFederated,
-  isOneHost,
-  joinedByServer,
-  levelOf,
-  mayBan,
-  maySend,
-  type PowerContent,
-  presentOf,
-  type RoomState,
-  readOnly,
-} from "./room-state.ts";
+import { formerOf, isFederated, isOneHost, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { type RoomsSession, recordOf } from "./session.ts";
 
 export type RoomStep =
-  | { readonly kind: "raise_invite"; readonly level: number; readonly content: PowerContent }
+  | { readonly kind: "raise_invite" | "read_only"; readonly level: number; readonly content: UnknownObject }
   | { readonly kind: "ban"; readonly partner: string; readonly user: UserId }
-  | { readonly kind: "set_acl"; readonly content: ServerAcl }
-  | { readonly kind: "read_only"; readonly level: number; readonly content: PowerContent };
+  | { readonly kind: "set_acl"; readonly content: ServerAcl };
 
 export interface Obstacle {
   readonly partner: string;
@@ -91,7 +77,7 @@ export function planRoom(
   };
   const take = (step: RoomStep | undefined) => {
     if (step === undefined) return;
-    if (refused.has(nameOf(step))) blockAll(concerned, session, "refused", block);
+    if (refused.has(nameOf(step))) obstacles.push(...blockAll(concerned, session, "refused"));
     else steps.push(step);
   };
 
@@ -138,16 +124,10 @@ export function planRoom(
 }
 
 /** Names every partner that the room concerns; all that are closing, or our own server, where it concerns none. */
-export function blockAll(
-  concerned: readonly ClosingPartner[],
-  { intent: { closing, own } }: Pick<RoomsSession, "intent">,
-  reason: RoomReason,
-  block: (partner: string, reason: RoomReason) => void,
-): void {
-  const partners = concerned.length > 0 ? concerned : closing;
-  for (const { serverName } of partners.length > 0 ? partners : [{ serverName: own }]) {
-    block(serverName, reason);
-  }
+export function blockAll(concerned: readonly ClosingPartner[], { intent }: RoomsSession, reason: RoomReason) {
+  const partners = concerned.length > 0 ? concerned : intent.closing;
+  const servers = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [intent.own];
+  return servers.map((partner): Obstacle => ({ partner, reason }));
 }
 
 export function isClosing(closing: readonly ClosingPartner[], server: string): boolean {
@@ -162,11 +142,8 @@ function denialsIn({ acl }: RoomState): (server: string) => boolean {
 function chooseActor(room: RoomState, { intent, operatorId: operator, tokens: { unusable } }: RoomsSession) {
   const local = joinedByServer(room).get(intent.own) ?? [];
   if (local.length === 0) return { actor: undefined, reason: "left" } as const;
-  const usable = byLevel(
-    room,
-    local.filter((user) => !unusable.has(user)),
-  );
-  const [best] = usable;
+  const usable = local.filter((user) => !unusable.has(user));
+  const [best] = byLevel(room.power, usable);
   if (best === undefined) return { actor: undefined, reason: "no_actor" } as const;
   const isAsGood = levelOf(room.power, operator) >= levelOf(room.power, best);
   return { actor: usable.includes(operator) && isAsGood ? operator : best };

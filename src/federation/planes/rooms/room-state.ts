@@ -1,82 +1,12 @@
 // A room's current state as the rooms plane reads it. Pure. Invariants: a user's server is everything after the first
 // colon, because homeservers accept IDs that the grammar excludes; a membership that cannot be read is kept as such.
 import { type EventId, type RoomId, serverHost, serverOf, type UserId } from "../../../domain/identifiers.ts";
-import { isObject, membersOf } from "../../../domain/json.ts";
+import type { UnknownObject } from "../../../domain/json.ts";
 import type { StateEvent } from "../../homeserver/synapse-admin-api.ts";
 import type { FoundAcl } from "./acl.ts";
-
-/** The content of m.room.power_levels; a level that is no number counts as its default, as homeservers count it. */
-export type PowerContent = Readonly<Record<string, unknown>>;
+import { hasPrivilegedCreators, withIntegers } from "./power-levels.ts";
 
 export type RoomState = Readonly<ReturnType<typeof readRoomState>>;
-type Power = RoomState["power"];
-
-export function levelOf(power: Power, user: string): number {
-  if (power.privileged.has(user)) return Number.POSITIVE_INFINITY;
-  if (power.content === undefined) return user === power.creator ? 100 : 0;
-  const users = membersOf(power.content["users"]);
-  return numberOr(users[user], numberOr(power.content["users_default"], 0));
-}
-
-export const banLevel = (power: Power): number => numberOr(power.content?.["ban"], 50);
-
-export const inviteLevel = (power: Power): number => numberOr(power.content?.["invite"], 0);
-
-export function mayBan(power: Power, actor: string, target: string): boolean {
-  const level = levelOf(power, actor);
-  return level >= banLevel(power) && level > levelOf(power, target);
-}
-
-export function maySend(power: Power, actor: string, type: string): boolean {
-  const { content } = power;
-  if (content === undefined) return levelOf(power, actor) >= 0;
-  const needed = numberOr(membersOf(content["events"])[type], numberOr(content["state_default"], 50));
-  return levelOf(power, actor) >= needed;
-}
-
-export function byLevel({ power }: RoomState, users: readonly UserId[]): UserId[] {
-  return users.toSorted((a, b) => levelOf(power, b) - levelOf(power, a) || (a < b ? -1 : 1));
-}
-
-/** Message types whose own level lets people write below a level of `events_default`. */
-const STATE_TYPES = /^m\.(?:room\.(?!message$|encrypted$|redaction$)|space\.)/;
-
-/** The levels of a room in which nobody below `level` can write; undefined when they are so already. */
-export function readOnly(content: PowerContent, level: number): PowerContent | undefined {
-  const events = membersOf(content["events"]);
-  const raised = Object.fromEntries(
-    Object.entries(events).map(([type, value]) => [
-      type,
-      STATE_TYPES.test(type) ? value : Math.max(level, numberOr(value, 0)),
-    ]),
-  );
-  const before = numberOr(content["events_default"], 0);
-  const isUnchanged =
-    before >= level && Object.entries(raised).every(([type, value]) => value === events[type]);
-  return isUnchanged ? undefined : { ...content, events: raised, events_default: Math.max(level, before) };
-}
-
-function numberOr(value: unknown, otherwise: number): number {
-  if (typeof value === "number" && Number.isFinite(value)) return value;
-  // Before room version 10 a level could be written as text.
-  if (typeof value === "string" && /^\s*[+-]?[0-9]{1,15}\s*$/.test(value)) return Number(value);
-  return otherwise;
-}
-
-/** Levels as homeservers take them: before room version 10 others may have written text or fractions, before 6 any number. */
-function withIntegers(content: unknown): PowerContent {
-  const members = Object.entries(membersOf(content)).map(([name, value]) => {
-    if (isObject(value)) return [name, withIntegers(value)];
-    return [name, typeof value === "string" || typeof value === "number" ? integerOr(value) : value];
-  });
-  return Object.fromEntries(members);
-}
-
-function integerOr(value: string | number): string | number {
-  const level = numberOr(value, Number.NaN);
-  if (Number.isNaN(level)) return value;
-  return Math.min(Math.max(Math.trunc(level), Number.MIN_SAFE_INTEGER), Number.MAX_SAFE_INTEGER);
-}
 
 export type Membership = "join" | "invite" | "knock" | "leave" | "ban";
 
@@ -105,7 +35,7 @@ const MEMBERSHIPS: ReadonlySet<unknown> = new Set(["join", "invite", "knock", "l
 
 export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
   /** State that is read here, by type; state key empty. */
-  const single = new Map<string, Readonly<Record<string, unknown>>>();
+  const single = new Map<string, UnknownObject>();
   const members = new Map<UserId, Member>();
   /** State keys of memberships that name no server, or hold no membership: anybody's, for all that is known. */
   const unreadable: string[] = [];
@@ -135,6 +65,7 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
   const isPrivileged = hasPrivilegedCreators(version);
   const more = create["additional_creators"];
   const additional: string[] = Array.isArray(more) ? more.filter((user) => typeof user === "string") : [];
+  const levels = single.get("m.room.power_levels");
   const joinRule = single.get("m.room.join_rules")?.["join_rule"];
   const predecessor = create["predecessor"] as { room_id?: unknown } | undefined;
   return {
@@ -146,11 +77,8 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
     members,
     unreadable,
     power: {
-      content: single.has("m.room.power_levels")
-        ? withIntegers(single.get("m.room.power_levels"))
-        : undefined,
+      content: levels && withIntegers(levels),
       creator,
-      /** Creators whom no level binds: room version 12 and later. */
       privileged: new Set(isPrivileged ? [creator, ...additional].filter((user) => user !== undefined) : []),
     },
     acl,
@@ -158,11 +86,6 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
     single,
     predecessor: typeof predecessor?.room_id === "string" ? predecessor.room_id : undefined,
   };
-}
-
-/** Whether no level binds a room's creators. */
-export function hasPrivilegedCreators(version: string): boolean {
-  return Number(version) >= 12 || version.startsWith("org.matrix.hydra.");
 }
 
 /** A user ID as the homeserver reports it; undefined when it names no server, or when no homeserver can act on it. */

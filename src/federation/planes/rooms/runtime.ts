@@ -5,11 +5,7 @@ import type { Clock } from "../../../domain/clock.ts";
 import { sha256Tagged } from "../../../domain/digest.ts";
 import type { DrawbridgeError } from "../../../domain/errors.ts";
 import { type RoomId, roomOfVisibleId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
-import {
-  type EvidenceItem,
-  type EvidenceItemBody,
-  operatorItem,
-} from "../../../records/format/evidence-item.ts";
+import { type EvidenceItemBody, operatorItem } from "../../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
 import { statusOfEvent } from "../../homeserver/signed-request.ts";
@@ -96,11 +92,8 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
       (kind): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }),
     );
   });
-  const damaged = damagedJournals(session).map(({ subject }) => ({
-    subject,
-    kind: OUT_OF_REACH,
-    found: null,
-  }));
+  const unfit = (subject: string) => ({ subject, kind: OUT_OF_REACH, found: null });
+  const damaged = damagedJournals(session).map(({ subject }) => unfit(subject));
   const drift = [...stale, ...damaged, ...found.flat()];
   // What is known is reported also when one room cannot be read.
   if (drift.length === 0 && failure !== undefined) throw failure;
@@ -121,7 +114,7 @@ export async function roomsEvidence(
   session: RoomsSession,
   partner: ServerName,
   covering: readonly string[] = [],
-): Promise<readonly EvidenceItem[]> {
+) {
   const journal = session.journals.get(partner);
   // Rooms that only a line says which cannot be read would be missing.
   if (journal?.damage !== undefined) throw journal.damage;

@@ -15,14 +15,7 @@ import { type DesiredPlane, type Note, type OutOfReach, renderedFile } from "../
 import { type ClosingPartner, ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { ROOM_REASONS } from "./room-reasons.ts";
 import { readRoomState } from "./room-state.ts";
-import {
-  type Journal,
-  type JournalEntry,
-  journaledPartners,
-  journalIn,
-  journalName,
-  type RoomRecord,
-} from "./undo-journal.ts";
+import { type Journal, type JournalEntry, journalName, journalsIn, type RoomRecord } from "./undo-journal.ts";
 
 export interface RoomsSession {
   readonly intent: RoomsIntent;
@@ -40,9 +33,7 @@ export interface RoomsSession {
 
 export const ROOMS_AT_ONCE = 8;
 
-interface HomeserverRooms extends Pick<RoomsSession, "operator"> {
-  readonly intent: Pick<RoomsIntent, "own">;
-}
+type HomeserverRooms = Pick<RoomsSession, "operator"> & { readonly intent: Pick<RoomsIntent, "own"> };
 
 export async function readRoom({ operator }: HomeserverRooms, room: RoomId, timeoutMs?: number) {
   const events = await operator.roomState(room, timeoutMs);
@@ -72,7 +63,7 @@ export function journalOf(session: RoomsSession, partner: string): Journal {
 }
 
 /** The journals that cannot be read whole, each of which names its partner. */
-export function damagedJournals({ journals }: Pick<RoomsSession, "journals">): readonly OutOfReach[] {
+export function damagedJournals({ journals }: RoomsSession): readonly OutOfReach[] {
   const reason = "journal_damaged";
   return [...journals].flatMap(([partner, { damage }]) =>
     damage === undefined
@@ -119,16 +110,13 @@ export async function withSession<T>(
     proxyUrl: homeserver.federationProxy,
     ca: homeserver.federationCaFile && read(homeserver.federationCaFile),
   });
-  const journals = new Map<string, Journal>();
+  let journals: ReadonlyMap<string, Journal> = new Map();
   let tokens: LentTokens | undefined;
   try {
     const operatorId = await operator.operatorOf(intent.own);
     tokens = lentTokens(operator, operatorId, clock);
-    const partners = new Set<ServerName>([
-      ...intent.closing.map(({ serverName }) => serverName as ServerName),
-      ...(await journaledPartners(folder)),
-    ]);
-    for (const one of partners) journals.set(one, journalIn(folder, one));
+    const closing = intent.closing.map(({ serverName }) => serverName as ServerName);
+    journals = await journalsIn(folder, closing);
     const home = borderStatus(config);
     return await work({ intent, operator, operatorId, tokens, journals, home, signed, clock, note });
   } finally {

@@ -135,6 +135,12 @@ export async function journaledPartners(folder: string): Promise<readonly Server
     .sort();
 }
 
+/** The journals that are there, and those of other partners, which are made when something is written. */
+export async function journalsIn(folder: string, others: readonly ServerName[]) {
+  const partners = new Set([...others, ...(await journaledPartners(folder))]);
+  return new Map<string, Journal>([...partners].map((partner) => [partner, journalIn(folder, partner)]));
+}
+
 function serverOfFile(name: string): ServerName | undefined {
   try {
     return parseServerName(decodeURIComponent(name));

@@ -67,13 +67,10 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     await runRestartCommand(config);
     const wait = { withinMs: now + timeout - clock.now(), everyMs: 100 };
     if (!(await pollUntil(clock, wait, () => isBack(include, startedBefore), Boolean))) {
-      throw new DrawbridgeError(
-        "homeserver_unavailable",
-        "the homeserver did not come back with the declared whitelist in time",
-        {
-          hint: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
-        },
-      );
+      const what = "the homeserver did not come back with the declared whitelist in time";
+      throw new DrawbridgeError("homeserver_unavailable", what, {
+        hint: "Read the homeserver's log; see that it reads transport.includeFile, and that the restart command restarts it.",
+      });
     }
     writeRecord({ pending: null, restarts });
     note(`the homeserver runs with ${include.whitelist.length} servers, ${clock.now() - now} ms`);

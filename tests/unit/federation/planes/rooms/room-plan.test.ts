@@ -7,6 +7,7 @@ import {
   deniedByEnforcement,
   type FoundAcl,
 } from "../../../../../src/federation/planes/rooms/acl.ts";
+import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import {
   deniedRetained,
@@ -16,7 +17,6 @@ import {
   type RoomStep,
 } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import {
-  levelOf,
   type Member,
   presentOf,
   type RoomState,
