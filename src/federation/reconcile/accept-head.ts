@@ -16,12 +16,7 @@ import {
 } from "../registry/retired-identities-checks.ts";
 import { GitBounds } from "../repository/git.ts";
 import type { Revision } from "../repository/repository.ts";
-import {
-  canReadSigners,
-  type RefusedCommit,
-  refusedCommits,
-  unsignedAmong,
-} from "../repository/signatures.ts";
+import { canReadSigners, refusedCommits, unsignedAmong } from "../repository/signatures.ts";
 import { type Refusal, readHead } from "../state/plane-records.ts";
 import type { Federation } from "./context.ts";
 import {
@@ -77,11 +72,11 @@ async function refusalOfOrigin(revision: Revision, context: HeadContext): Promis
   };
 }
 
-const WHY_REFUSED: Readonly<Record<RefusedCommit["why"], string>> = {
+const WHY_REFUSED = {
   unsigned: "is not signed by a key that the allowed signers file lists",
   backdated: "is dated before a commit that it is based on",
   postdated: "is dated in the future",
-};
+} as const;
 
 /** Judges a revision, undefined where there is no branch. @throws DrawbridgeError `repository_unusable` */
 export async function assess(revision: Revision | undefined, context: HeadContext): Promise<Assessment> {
