@@ -12,11 +12,10 @@ import {
   listRooms,
   ROOMS_AT_ONCE,
   type RoomsSession,
-  recordOf,
   tryRoom,
   withSession,
 } from "../planes/rooms/session.ts";
-import { journalIn, type RoomRecord } from "../planes/rooms/undo-journal.ts";
+import { journalIn, type RoomRecord, recordOf } from "../planes/rooms/undo-journal.ts";
 import { acceptedState } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";

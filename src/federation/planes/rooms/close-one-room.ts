@@ -8,7 +8,8 @@ import { aclAllow, aclNames } from "./acl.ts";
 import { inviteLevel } from "./power-levels.ts";
 import { blockAll, nameOf, type Obstacle, planRoom, type RoomStep } from "./room-plan.ts";
 import { presenceOf, type RoomState } from "./room-state.ts";
-import { announce, journalOf, otherRecords, type RoomsSession, readRoom } from "./session.ts";
+import { type RoomsSession, readRoom } from "./session.ts";
+import { announce, journalOf, otherRecords } from "./undo-journal.ts";
 
 /** Rooms whose members come back as fast as they are banned are given up, and reported. */
 const ROUNDS_MAX = 8;

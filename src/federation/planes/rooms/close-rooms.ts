@@ -13,7 +13,8 @@ import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { blockAll, isOurs, type Obstacle } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presentIn, presentOf, type RoomState } from "./room-state.ts";
-import { failureOfRoom, listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, recordOf } from "./session.ts";
+import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, whyFailed } from "./session.ts";
+import { recordOf } from "./undo-journal.ts";
 
 /** How many times rooms that appear while the pass is under way are included. */
 const WAVES_MAX = 4;
@@ -107,7 +108,7 @@ function closingPass(session: RoomsSession) {
     let done = 0;
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
       const one = await closeUnlessGone(session, room, banUntil).catch(async (error: unknown) => {
-        await failureOfRoom(session, error);
+        await whyFailed(session, error);
         unread.add(room);
       });
       if (one !== undefined) {
@@ -223,7 +224,7 @@ async function finishGone(session: RoomsSession, unread: Set<RoomId>): Promise<v
     for (const { room, replace, replacement, gone } of journal.rooms) {
       if (replace === undefined || gone !== undefined || unread.has(room)) continue;
       const found = await isGone(room).catch(async (error: unknown) => {
-        await failureOfRoom(session, error);
+        await whyFailed(session, error);
         unread.add(room);
       });
       if (found !== true) continue;

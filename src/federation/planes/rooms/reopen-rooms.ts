@@ -13,16 +13,8 @@ import { inviteLevel, levelOf, mayBan, maySend } from "./power-levels.ts";
 import { deniedRetained, planRoom } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import type { Member, RoomState } from "./room-state.ts";
-import {
-  failureOfRoom,
-  journalOf,
-  otherRecords,
-  ROOMS_AT_ONCE,
-  type RoomsSession,
-  readRoom,
-  tryRoom,
-} from "./session.ts";
-import type { BanRecord, RoomRecord } from "./undo-journal.ts";
+import { ROOMS_AT_ONCE, type RoomsSession, readRoom, tryRoom, whyFailed } from "./session.ts";
+import { type BanRecord, journalOf, otherRecords, type RoomRecord } from "./undo-journal.ts";
 
 /** How long users are invited in one pass, of all partners, in milliseconds, because a containment may be waiting for it. */
 const INVITING_MAX_MS = 120_000;
@@ -206,7 +198,7 @@ async function withActor(session: RoomsSession, partner: ServerName, record: Roo
 
 /** One room's failure keeps no other from being reopened. @throws where the homeserver does not answer, and any other error */
 async function refusedOf(session: RoomsSession, error: unknown): Promise<RoomReason> {
-  await failureOfRoom(session, error);
+  await whyFailed(session, error);
   return "refused";
 }
 

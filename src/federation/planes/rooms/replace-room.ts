@@ -9,8 +9,8 @@ import type { ClosingPartner } from "./render.ts";
 import { governedAcl, isClosing } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presenceOf, presentOf, type RoomState, TAKEN_OVER } from "./room-state.ts";
-import { announce, failureOfRoom, type RoomsSession, readRoom, recordOf } from "./session.ts";
-import type { JournalEntry, RoomRecord } from "./undo-journal.ts";
+import { type RoomsSession, readRoom, whyFailed } from "./session.ts";
+import { announce, type JournalEntry, type RoomRecord, recordOf } from "./undo-journal.ts";
 
 /** A room of ours that takes the place of another, closed already; its actor may invite there. */
 export interface ExistingRoom {
@@ -83,7 +83,7 @@ export async function replaceRoom(ending: EndingRoom) {
     await note({ act: "gone", room: state.roomId, how, purged: purge, ...counts });
     return { obstacle, replacement };
   } catch (error) {
-    await failureOfRoom(session, error);
+    await whyFailed(session, error);
     return failed("not_replaced");
   }
 }
@@ -94,7 +94,7 @@ export async function retireRoom({ session, state, concerned }: EndingRoom) {
   const nobody = { purged: false, moved: 0, invited: 0 };
   await announce(session, concerned, () => ({ act: "gone", room, how: "retired", ...nobody }));
   const isAway = await takeAway(session, room, false).catch(async (error: unknown) => {
-    await failureOfRoom(session, error);
+    await whyFailed(session, error);
     return false;
   });
   return { obstacle: isAway ? undefined : "not_deleted", replacement: undefined } as const;
@@ -224,7 +224,7 @@ async function moveEverybody(
     const leftMs = until - session.clock.now();
     const inviting = leftMs > 0 ? acting.invite(to, user, leftMs) : Promise.resolve("limited");
     const answer = await inviting.catch(async (error: unknown) => {
-      await failureOfRoom(session, error);
+      await whyFailed(session, error);
       if (server === session.intent.own) throw error;
       silent.add(server);
     });

@@ -18,7 +18,8 @@ import { banLevel, byLevel, inviteLevel, levelOf, mayBan, maySend, readOnly } fr
 import type { ClosingPartner, RoomsIntent } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { formerOf, isFederated, isOneHost, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
-import { type RoomsSession, recordOf } from "./session.ts";
+import type { RoomsSession } from "./session.ts";
+import { recordOf } from "./undo-journal.ts";
 
 export type RoomStep =
   | { readonly kind: "raise_invite" | "read_only"; readonly level: number; readonly content: UnknownObject }

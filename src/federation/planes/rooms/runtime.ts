@@ -16,16 +16,8 @@ import { closeRooms } from "./close-rooms.ts";
 import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
 import { isOurs, planRoom, type RoomStep } from "./room-plan.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
-import {
-  damagedJournals,
-  failureOfRoom,
-  listRooms,
-  ROOMS_AT_ONCE,
-  type RoomsSession,
-  readRoom,
-  recordOf,
-  withSession,
-} from "./session.ts";
+import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, whyFailed, withSession } from "./session.ts";
+import { damagedJournals, recordOf } from "./undo-journal.ts";
 
 export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRuntime {
   const quiet = { clock, note: () => undefined, writes: false } as const;
@@ -81,7 +73,7 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
     if (clock.now() >= deadline) return [];
     cursor.after = room; // Rooms begin in order, so this is the last.
     const state = await readRoom(session, room, CHECK_MAX_MS).catch(async (error: unknown) => {
-      failure = await failureOfRoom(session, error);
+      failure = await whyFailed(session, error);
       return undefined;
     });
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
@@ -125,7 +117,7 @@ export async function roomsEvidence(
   const items = await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
     const startedAt = session.clock.now();
     const found = await roomFindings(session, partner, room, covered.has(room)).catch(
-      async (error: unknown) => unread(await failureOfRoom(session, error)),
+      async (error: unknown) => unread(await whyFailed(session, error)),
     );
     return found.map((one) =>
       operatorItem(startedAt, {

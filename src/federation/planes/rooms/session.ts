@@ -11,20 +11,18 @@ import { isRefusal } from "../../homeserver/api.ts";
 import { type SignedRequests, signedRequests } from "../../homeserver/signed-request.ts";
 import { type LentTokens, lentTokens, SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
 import { borderStatus } from "../border/runtime.ts";
-import { type DesiredPlane, type Note, type OutOfReach, renderedFile } from "../plane.ts";
-import { type ClosingPartner, ROOMS_INTENT, RoomsIntent } from "./render.ts";
-import { ROOM_REASONS } from "./room-reasons.ts";
+import { type DesiredPlane, type Note, renderedFile } from "../plane.ts";
+import { ROOMS_INTENT, RoomsIntent } from "./render.ts";
 import { readRoomState } from "./room-state.ts";
-import { type Journal, type JournalEntry, journalName, journalsIn, type RoomRecord } from "./undo-journal.ts";
+import { type Journaled, journalsIn } from "./undo-journal.ts";
 
-export interface RoomsSession {
+/** The journals are of each partner that is closing, or was; a drift check or a probe only reads them. */
+export interface RoomsSession extends Journaled {
   readonly intent: RoomsIntent;
   readonly operator: SynapseAdminApi;
   readonly operatorId: UserId;
   /** Gives none for a user whom the homeserver does not lend; the next plan then chooses another user. */
   readonly tokens: LentTokens;
-  /** The journal of each partner that is closing, or was; a drift check or a probe only reads them. */
-  readonly journals: ReadonlyMap<string, Journal>;
   readonly home: Pick<ReturnType<typeof borderStatus>, "differing" | "enforcement" | "refresh">;
   readonly signed: SignedRequests;
   readonly clock: Clock;
@@ -43,47 +41,13 @@ export async function readRoom({ operator }: HomeserverRooms, room: RoomId, time
 /** "unread" where this room alone cannot be read. @throws where the homeserver does not answer, and any other error */
 export async function tryRoom(session: HomeserverRooms, room: RoomId) {
   return readRoom(session, room).catch(async (error: unknown) => {
-    await failureOfRoom(session, error);
+    await whyFailed(session, error);
     return "unread" as const;
   });
 }
 
-export function recordOf({ journals }: RoomsSession, partner: string, room: RoomId) {
-  return journals.get(partner)?.room(room);
-}
-
-export function otherRecords({ journals }: RoomsSession, partner: string, room: RoomId): RoomRecord[] {
-  return [...journals].flatMap(([other, journal]) => (other === partner ? [] : (journal.room(room) ?? [])));
-}
-
-export function journalOf(session: RoomsSession, partner: string): Journal {
-  const journal = session.journals.get(partner);
-  if (journal === undefined) throw new DrawbridgeError("internal", `there is no journal of ${partner}`);
-  return journal;
-}
-
-/** The journals that cannot be read whole, each of which names its partner. */
-export function damagedJournals({ journals }: RoomsSession): readonly OutOfReach[] {
-  const reason = "journal_damaged";
-  return [...journals].flatMap(([partner, { damage }]) =>
-    damage === undefined
-      ? []
-      : [{ partner, subject: `rooms/${journalName(partner)}`, reason, hint: ROOM_REASONS[reason] }],
-  );
-}
-
-export async function announce(
-  session: RoomsSession,
-  partners: readonly ClosingPartner[],
-  entry: (partner: string) => JournalEntry,
-): Promise<void> {
-  await Promise.all(
-    partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName))),
-  );
-}
-
 /** Why a room could not be read or closed while the homeserver answers otherwise. @throws where it does not, and any other error */
-export async function failureOfRoom({ operator, intent }: HomeserverRooms, error: unknown) {
+export async function whyFailed({ operator, intent }: HomeserverRooms, error: unknown) {
   if (isRefusal(error)) return error;
   if (!(error instanceof DrawbridgeError) || error.code !== "homeserver_unavailable") throw error;
   await operator.operatorOf(intent.own);
@@ -110,7 +74,7 @@ export async function withSession<T>(
     proxyUrl: homeserver.federationProxy,
     ca: homeserver.federationCaFile && read(homeserver.federationCaFile),
   });
-  let journals: ReadonlyMap<string, Journal> = new Map();
+  let journals: Journaled["journals"] = new Map();
   let tokens: LentTokens | undefined;
   try {
     const operatorId = await operator.operatorOf(intent.own);

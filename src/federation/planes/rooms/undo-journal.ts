@@ -16,7 +16,9 @@ import {
 import { parseJson } from "../../../domain/json.ts";
 import { Batches } from "../../../runtime/concurrency.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
+import type { OutOfReach } from "../plane.ts";
 import { ServerAcl } from "./acl.ts";
+import type { ClosingPartner } from "./render.ts";
 import { ROOM_REASONS } from "./room-reasons.ts";
 import type { Presence } from "./room-state.ts";
 
@@ -160,8 +162,24 @@ export function journalIn(folder: string, server: ServerName) {
   const text = readIfPresent(path) ?? "";
   /** The journal's whole lines; a last line that was cut off is not among them. */
   const read = text.slice(0, text.lastIndexOf("\n") + 1);
-  const { records, damage } = replay(read, path);
+  const records = new Map<RoomId, RoomRecord>();
+  let damage: DrawbridgeError | undefined;
   let file: FileHandle | undefined;
+
+  function take(entry: JournalEntry): void {
+    const record = foldEntry(records.get(entry.room), entry);
+    if (record === undefined) records.delete(entry.room);
+    else records.set(entry.room, record);
+  }
+
+  for (const [index, line] of read.split("\n").slice(0, -1).entries()) {
+    const entry = Entry.safeParse(parseJson(line)).data;
+    if (entry !== undefined) take(entry);
+    else {
+      const what = `${path}, line ${index + 1} is no entry of a rooms journal`;
+      damage ??= new DrawbridgeError("state_unreadable", what, { hint: ROOM_REASONS.journal_damaged });
+    }
+  }
 
   async function opened(): Promise<FileHandle> {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -192,7 +210,7 @@ export function journalIn(folder: string, server: ServerName) {
 
     /** Adds entries; they are on the disk when this resolves. */
     async append(...entries: readonly JournalEntry[]): Promise<void> {
-      for (const entry of entries) take(records, entry);
+      for (const entry of entries) take(entry);
       if (entries.length > 0)
         await batches.run(entries.map((entry) => `${JSON.stringify(entry)}\n`).join(""));
     },
@@ -209,22 +227,41 @@ export function journalIn(folder: string, server: ServerName) {
 
 const SUFFIX = ".jsonl";
 
-function take(rooms: Map<RoomId, RoomRecord>, entry: JournalEntry): void {
-  const record = foldEntry(rooms.get(entry.room), entry);
-  if (record === undefined) rooms.delete(entry.room);
-  else rooms.set(entry.room, record);
+/** What knows the journals of the partners. */
+export interface Journaled {
+  readonly journals: ReadonlyMap<string, Journal>;
 }
 
-function replay(text: string, path: string) {
-  const records = new Map<RoomId, RoomRecord>();
-  let damage: DrawbridgeError | undefined;
-  for (const [index, line] of text.split("\n").slice(0, -1).entries()) {
-    const entry = Entry.safeParse(parseJson(line)).data;
-    if (entry !== undefined) take(records, entry);
-    else {
-      const what = `${path}, line ${index + 1} is no entry of a rooms journal`;
-      damage ??= new DrawbridgeError("state_unreadable", what, { hint: ROOM_REASONS.journal_damaged });
-    }
-  }
-  return { records, damage };
+export function recordOf({ journals }: Journaled, partner: string, room: RoomId) {
+  return journals.get(partner)?.room(room);
+}
+
+export function otherRecords({ journals }: Journaled, partner: string, room: RoomId): RoomRecord[] {
+  return [...journals].flatMap(([other, journal]) => (other === partner ? [] : (journal.room(room) ?? [])));
+}
+
+export function journalOf(session: Journaled, partner: string): Journal {
+  const journal = session.journals.get(partner);
+  if (journal === undefined) throw new DrawbridgeError("internal", `there is no journal of ${partner}`);
+  return journal;
+}
+
+/** The journals that cannot be read whole, each of which names its partner. */
+export function damagedJournals({ journals }: Journaled): readonly OutOfReach[] {
+  const reason = "journal_damaged";
+  return [...journals].flatMap(([partner, { damage }]) =>
+    damage === undefined
+      ? []
+      : [{ partner, subject: `rooms/${journalName(partner)}`, reason, hint: ROOM_REASONS[reason] }],
+  );
+}
+
+export async function announce(
+  session: Journaled,
+  partners: readonly ClosingPartner[],
+  entry: (partner: string) => JournalEntry,
+): Promise<void> {
+  await Promise.all(
+    partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName))),
+  );
 }
