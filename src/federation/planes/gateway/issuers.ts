@@ -11,21 +11,9 @@ import { readRegistrySecret } from "../../../runtime/secrets.ts";
 import { readIfPresent } from "../../../runtime/write-file.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
 import type { Drift } from "../plane.ts";
-import {
-  BASIC_SCOPE,
-  clientDigest,
-  clientSettings,
-  extraMappers,
-  extraScopes,
-  hasSettings,
-  isAdopted,
-  isOwnedBy,
-  KeycloakClient,
-  type KeycloakTarget,
-  keycloakAdmin,
-  newClient,
-  ownerOf,
-} from "./keycloak-admin.ts";
+import * as keycloak from "./keycloak-admin.ts";
+
+type KeycloakClient = keycloak.KeycloakClient;
 
 type IssuedClient = ClientsFile["clients"][number];
 
@@ -81,12 +69,12 @@ const KEYCLOAKS_OWN = [
   "realm-management",
   "security-admin-console",
 ];
-const ClientPage = z.array(KeycloakClient);
+const ClientPage = z.array(keycloak.KeycloakClient);
 const ScopeList = z.array(z.object({ id: z.string().min(1), name: z.string() }));
 
-export function keycloakAdapter(target: KeycloakTarget, directory: string): IssuerAdapter {
+export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: string): IssuerAdapter {
   const { realm, adminRealm, adminClientId, audience } = target;
-  const call = keycloakAdmin(target, directory);
+  const call = keycloak.keycloakAdmin(target, directory);
   const secretsFolder = resolve(directory, target.secretsDirectory);
   /** Clients that are never touched, also when the registry declares them: Keycloak's, and the one that we act as. */
   const foreign = new Set([...KEYCLOAKS_OWN, ...(realm === adminRealm ? [adminClientId] : [])]);
@@ -141,19 +129,19 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
   }
 
   function close(found: KeycloakClient, { owner }: IssuerIntent): Promise<boolean> {
-    const closed = { enabled: false, attributes: ownerOf(found, owner) };
+    const closed = { enabled: false, attributes: keycloak.ownerOf(found, owner) };
     return succeeds("PUT", `clients/${found.id}`, closed);
   }
 
   /** Scopes and mappers first: with them wrong, a client that is enabled would have wrong tokens. */
-  async function setRight(found: KeycloakClient, settings: ReturnType<typeof clientSettings>) {
+  async function setRight(found: KeycloakClient, settings: ReturnType<typeof keycloak.clientSettings>) {
     const at = `clients/${found.id}`;
     let ok = true;
-    for (const mapper of extraMappers(found)) {
+    for (const mapper of keycloak.extraMappers(found)) {
       ok = (await succeeds("DELETE", `${at}/protocol-mappers/models/${mapper}`)) && ok;
     }
     for (const [kind, extra] of [
-      ["default-client-scopes", extraScopes(found.defaultClientScopes)],
+      ["default-client-scopes", keycloak.extraScopes(found.defaultClientScopes)],
       ["optional-client-scopes", found.optionalClientScopes],
     ] as const) {
       if (extra.length === 0) continue;
@@ -163,8 +151,8 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
         if (extra.includes(name)) ok = (await succeeds("DELETE", `${at}/${kind}/${id}`)) && ok;
       }
     }
-    if (!found.defaultClientScopes.includes(BASIC_SCOPE)) {
-      const basic = (await scopesAt("client-scopes"))?.find(({ name }) => name === BASIC_SCOPE);
+    if (!found.defaultClientScopes.includes(keycloak.BASIC_SCOPE)) {
+      const basic = (await scopesAt("client-scopes"))?.find(({ name }) => name === keycloak.BASIC_SCOPE);
       ok = basic !== undefined && (await succeeds("PUT", `${at}/default-client-scopes/${basic.id}`)) && ok;
     }
     return ok && (await succeeds("PUT", at, settings));
@@ -178,20 +166,21 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
       const drift = {
         subject,
         kind: found.enabled ? "enabled" : "edited",
-        found: clientDigest(found, false),
+        found: keycloak.clientDigest(found, false),
       };
       return { drift, isOpening: false, repair: () => close(found, intent) };
     }
     const secret = secretOf(client);
     if (found === undefined) {
-      const made = secret === undefined ? undefined : newClient(subject, intent.owner, audience, secret);
+      const made =
+        secret === undefined ? undefined : keycloak.newClient(subject, intent.owner, audience, secret);
       const drift = { subject, kind: "missing", found: null };
       return { drift, isOpening: true, repair: made && (() => succeeds("POST", "clients", made)) };
     }
-    const owner = ownerOf(found, intent.owner);
-    const settings = secret === undefined ? undefined : clientSettings(audience, secret, owner);
-    if (settings !== undefined && hasSettings(found, settings)) return undefined;
-    const digest = clientDigest(found, secret !== undefined && found.secret === secret);
+    const owner = keycloak.ownerOf(found, intent.owner);
+    const settings = secret === undefined ? undefined : keycloak.clientSettings(audience, secret, owner);
+    if (settings !== undefined && keycloak.hasSettings(found, settings)) return undefined;
+    const digest = keycloak.clientDigest(found, secret !== undefined && found.secret === secret);
     const drift = { subject, kind: found.enabled ? "edited" : "disabled", found: digest };
     return { drift, isOpening: true, repair: settings && (() => setRight(found, settings)) };
   }
@@ -202,10 +191,10 @@ export function keycloakAdapter(target: KeycloakTarget, directory: string): Issu
       (client) => differenceOf(client, found.get(client.clientId), intent) ?? [],
     );
     const extra = leftOver(found, intent).map((client) => {
-      const [kind, repair] = isAdopted(client)
+      const [kind, repair] = keycloak.isAdopted(client)
         ? ["enabled", () => close(client, intent)]
         : ["extra", () => succeeds("DELETE", `clients/${client.id}`)];
-      const drift = { subject: client.clientId, kind, found: clientDigest(client, false) };
+      const drift = { subject: client.clientId, kind, found: keycloak.clientDigest(client, false) };
       return { drift, isOpening: false, repair };
     });
     return [...declared, ...extra];
@@ -244,7 +233,7 @@ interface Difference {
 
 /** Closed, and marked as the organisation's own, so that it is still looked after when it is declared no more. */
 function isClosed(found: KeycloakClient, { owner }: IssuerIntent): boolean {
-  return !found.enabled && isOwnedBy(found, owner);
+  return !found.enabled && keycloak.isOwnedBy(found, owner);
 }
 
 /** The organisation's clients that it declares no more, but for those that were adopted and are disabled. */
@@ -252,6 +241,8 @@ function leftOver(found: ReadonlyMap<string, KeycloakClient>, { owner, clients }
   const declared = new Set(clients.map(({ clientId }) => clientId));
   return [...found.values()].filter(
     (client) =>
-      isOwnedBy(client, owner) && !declared.has(client.clientId) && (client.enabled || !isAdopted(client)),
+      keycloak.isOwnedBy(client, owner) &&
+      !declared.has(client.clientId) &&
+      (client.enabled || !keycloak.isAdopted(client)),
   );
 }
