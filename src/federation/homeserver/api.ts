@@ -14,7 +14,9 @@ export type MatrixAnswer = Readonly<ReturnType<typeof matrixAnswer>>;
 
 export type Query = Readonly<Record<string, string>>;
 type Method = "GET" | "PUT" | "POST" | "DELETE";
+type Path = readonly string[];
 type Request = {
+  readonly method?: Method;
   readonly query?: Query;
   readonly body?: unknown;
   /** Milliseconds for one exchange; one that takes longer than a time named here is not repeated. */
@@ -46,12 +48,8 @@ export class HomeserverAccess {
   }
 
   /** Any answer below 500; segments of `path` are escaped here. @throws DrawbridgeError `homeserver_unavailable` */
-  async call(
-    method: Method,
-    operation: string,
-    path: readonly string[],
-    { query = {}, body, timeoutMs, limitedMaxMs = LIMITED_MAX_MS }: Request = {},
-  ): Promise<MatrixAnswer> {
+  async call(method: Method, operation: string, path: Path, request: Request = {}): Promise<MatrixAnswer> {
+    const { query = {}, body, timeoutMs, limitedMaxMs = LIMITED_MAX_MS } = request;
     let limitedMs = 0;
     for (let failures = 0; ; ) {
       const begun = this.#clock.now();
@@ -73,7 +71,7 @@ export class HomeserverAccess {
   }
 
   /** Undefined also for a path that cannot be escaped: a homeserver may name anything. */
-  async #exchange(method: Method, path: readonly string[], query: Query, body: unknown, timeoutMs: number) {
+  async #exchange(method: Method, path: Path, query: Query, body: unknown, timeoutMs: number) {
     const { url, ...server } = this.#server;
     try {
       const parameters = String(new URLSearchParams(query));
@@ -91,24 +89,13 @@ export class HomeserverAccess {
   }
 
   /** The body of a success. @throws DrawbridgeError `homeserver_refused`, also for another form */
-  async request<Schema extends z.ZodType>(
-    schema: Schema,
-    operation: string,
-    path: readonly string[],
-    { method = "GET", ...request }: Request & { readonly method?: Method } = {},
-  ): Promise<z.output<Schema>> {
-    return parseAnswer(schema, await this.call(method, operation, path, request), operation);
+  async request<Schema extends z.ZodType>(schema: Schema, operation: string, path: Path, call: Request = {}) {
+    return parseAnswer(schema, await this.call(call.method ?? "GET", operation, path, call), operation);
   }
 
   /** The same, of a GET; undefined for what does not exist. */
-  async find<Schema extends z.ZodType>(
-    schema: Schema,
-    operation: string,
-    path: readonly string[],
-    query: Query = {},
-    timeoutMs?: number,
-  ): Promise<z.output<Schema> | undefined> {
-    const answer = await this.call("GET", operation, path, { query, timeoutMs });
+  async find<Schema extends z.ZodType>(schema: Schema, operation: string, path: Path, request: Request = {}) {
+    const answer = await this.call("GET", operation, path, request);
     return answer.status === 404 ? undefined : parseAnswer(schema, answer, operation);
   }
 

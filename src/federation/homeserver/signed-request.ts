@@ -9,7 +9,7 @@ import { parseServerName, type ServerName } from "../../domain/identifiers.ts";
 import { httpAgent, requestJson } from "../../runtime/http.ts";
 import { matrixAnswer } from "./api.ts";
 
-export interface SigningServer {
+interface SigningServer {
   readonly name: ServerName;
   /** Content of its signing key file: `ed25519 VERSION SEED`. */
   readonly signingKey: string;
@@ -33,6 +33,7 @@ const BODY_BYTES_MAX = 1024 * 1024;
 const PKCS8_ED25519_HEAD = Buffer.from("302e020100300506032b657004220420", "hex");
 
 export type SignedRequests = ReturnType<typeof signedRequests>;
+type Signing = Pick<SignedRequests, "request">;
 
 export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: SigningServer) {
   const tls = ca === undefined ? {} : { ca };
@@ -72,12 +73,7 @@ export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: Signi
 }
 
 /** What a server answers that is asked for an event; undefined where that says nothing of the event. Never throws. */
-export async function statusOfEvent(
-  signed: Pick<SignedRequests, "request">,
-  server: ServerName,
-  event: string,
-  timeoutMs: number,
-) {
+export async function statusOfEvent(signed: Signing, server: ServerName, event: string, timeoutMs: number) {
   try {
     // An ID that cannot be escaped is shown by nobody.
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;

@@ -140,7 +140,7 @@ export class SynapseAdminApi extends HomeserverAccess {
   /** Rooms in which the homeserver has sent something to another server. */
   destinationRooms(server: ServerName): Promise<readonly RoomId[]> {
     const path = [...ADMIN, "v1", "federation", "destinations", server, "rooms"];
-    return everyRoom((page) => this.find(RoomPage, "read a destination's rooms", path, page));
+    return everyRoom((query) => this.find(RoomPage, "read a destination's rooms", path, { query }));
   }
 
   async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
@@ -152,7 +152,7 @@ export class SynapseAdminApi extends HomeserverAccess {
   /** Synapse does not answer as long as it lacks state that another server owes it. @throws DrawbridgeError of this room alone */
   async roomState(room: RoomId, timeoutMs = STATE_TIMEOUT_MS): Promise<readonly StateEvent[] | undefined> {
     const path = [...ADMIN, "v1", "rooms", room, "state"];
-    return (await this.find(State, "read a room's state", path, {}, timeoutMs))?.state;
+    return (await this.find(State, "read a room's state", path, { timeoutMs }))?.state;
   }
 
   /** Whether a local user is a person's that is in use, and no application service's, such as the bridge's ghosts are. */

@@ -23,10 +23,8 @@ import {
   homeserverUnclear,
   notApplicable,
   notConfigured,
-  type OutsideProbe,
   observe,
   type ProbeResult,
-  type ProbeSubject,
   unreachable,
 } from "./read-answers.ts";
 import { type ProbeSources, personWith } from "./user.ts";
@@ -69,14 +67,12 @@ async function probeServer(config: ProbeConfig, people: RoomPeople, sources: Pro
   const { clock } = sources;
   const { server, partner, observer, partnerName, targetName } = people;
   const { invitee } = config.target;
-  const about = (plane: PlaneName, probe: OutsideProbe, subject: string): ProbeSubject => {
-    return { plane, partner: partnerName, vantage: "partner", probe, subject };
-  };
+  const about = { partner: partnerName, vantage: "partner" } as const;
+  const sending = { ...about, plane: "transport", probe: "federation_send", subject: targetName } as const;
+  const inviting = { ...about, plane: "border", probe: "invite", subject: invitee ?? targetName } as const;
   return [
-    await observe(about("transport", "federation_send", targetName), clock, () =>
-      server === undefined ? sendWithoutKey(config, sources) : server.send(),
-    ),
-    await observe(about("border", "invite", invitee ?? targetName), clock, () => {
+    await observe(sending, clock, () => server?.send() ?? sendWithoutKey(config, sources)),
+    await observe(inviting, clock, () => {
       if (server === undefined) return notConfigured("signing_key");
       if (invitee === undefined) return notConfigured("invitee");
       return server.invite(partner?.userId ?? `@probe:${partnerName}`, invitee, observer);
@@ -164,23 +160,31 @@ async function hindranceAt(room: ProbedRoom): Promise<ProbeResult | undefined> {
 /** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */
 async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
   const [makeJoin, join, event, backfill] = door.probes;
-  const asked = await room.item(makeJoin, "partner", () => prepareJoin(room, door));
+  const { server: origin } = room.people;
+  const { hindrance, eventId } = door;
+  const asked = await room.item(makeJoin, "partner", () => {
+    if (origin === undefined) return notConfigured("signing_key");
+    // What others let happen in a room that the target is not in is no way to the target.
+    if (door.isLeft && door.probes === AT_WITNESS) return notApplicable("target_has_left");
+    return hindrance ?? origin.makeJoin(String(door.server), room.id, room.joiner);
+  });
   const visit = { isAsked: false };
-  const joined = await room.item(join, "partner", async () =>
-    unlessNotAsked(await joinBy(room, door, visit), asked),
-  );
+  const joined = await room.item(join, "partner", async () => {
+    const found = await joinBy(room, door, visit);
+    // A homeserver that was refused repeatedly answers 502 itself: then the join that was asked for by hand counts.
+    const isOwnFailure = found.verdict === "unknown" && found.status !== null && found.status >= 500;
+    return isOwnFailure && asked.verdict === "closed" ? notApplicable("own_server_did_not_ask") : found;
+  });
   let given: readonly EvidenceItem[] = [];
   let isOut = true;
   try {
     let lacking: Promise<ProbeResult | undefined> | undefined;
     const history = (kind: "event" | "backfill") => {
-      const { server } = room.people;
-      if (server === undefined) return notConfigured("signing_key");
-      if (door.hindrance !== undefined) return door.hindrance;
-      const { eventId } = door;
+      if (origin === undefined) return notConfigured("signing_key");
+      if (hindrance !== undefined) return hindrance;
       if (eventId === undefined) return notApplicable("no_fresh_event");
       lacking ??= lackOf(room, door, eventId);
-      return lacking.then((lack) => lack ?? server.history(kind, String(door.server), room.id, eventId));
+      return lacking.then((lack) => lack ?? origin.history(kind, String(door.server), room.id, eventId));
     };
     given = [
       await room.item(event, "partner", () => history("event")),
@@ -193,14 +197,6 @@ async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
   const references = [room.joiner];
   const stays = { verdict, layer: "homeserver", status, reason: "cannot_leave", references };
   return [asked, isOut ? joined : await room.item(join, "partner", () => stays), ...given];
-}
-
-function prepareJoin(room: ProbedRoom, { server, hindrance, isLeft, probes }: Door) {
-  const origin = room.people.server;
-  if (origin === undefined) return notConfigured("signing_key");
-  // What others let happen in a room that the target is not in is no way to the target.
-  if (isLeft && probes === AT_WITNESS) return notApplicable("target_has_left");
-  return hindrance ?? origin.makeJoin(String(server), room.id, room.joiner);
 }
 
 async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, visit: { isAsked: boolean }) {
@@ -245,10 +241,4 @@ async function lackOf(room: ProbedRoom, { probes }: Door, eventId: string): Prom
   if (probes === AT_TARGET || witness === undefined) return undefined;
   const hasIt = await room.within(() => witness.sees(room.id, eventId));
   return hasIt ? undefined : notApplicable("witness_lacks_event");
-}
-
-/** A homeserver that was refused repeatedly answers 502 itself: then the join that was asked for by hand counts. */
-function unlessNotAsked(found: ProbeResult, asked: EvidenceItem): ProbeResult {
-  const isOwnFailure = found.verdict === "unknown" && found.status !== null && found.status >= 500;
-  return isOwnFailure && asked.verdict === "closed" ? notApplicable("own_server_did_not_ask") : found;
 }

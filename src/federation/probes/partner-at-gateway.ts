@@ -70,15 +70,12 @@ export async function probeInvocation(config: ProbeConfig, sources: ProbeSources
   const about = { plane: "gateway", partner: config.as.serverName, vantage: "partner" } as const;
   let token: string | undefined;
   const { client } = config.as;
-  const tokenItem = await observe(
-    { ...about, probe: "token_request", subject: client?.clientId ?? null },
-    sources.clock,
-    async () => {
-      const { token: issued, ...finding } = await requestToken(config);
-      token = issued;
-      return finding;
-    },
-  );
+  const asking = { ...about, probe: "token_request", subject: client?.clientId ?? null } as const;
+  const tokenItem = await observe(asking, sources.clock, async () => {
+    const { token: issued, ...finding } = await requestToken(config);
+    token = issued;
+    return finding;
+  });
   if (token === undefined && client?.heldToken !== undefined) {
     token = readSecret(client.heldToken, config.directory);
   }

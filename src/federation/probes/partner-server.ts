@@ -5,13 +5,7 @@ import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { RoomId, ServerName } from "../../domain/identifiers.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import {
-  freshSigningKey,
-  type SigningServer,
-  signedRequests,
-  signJson,
-  unpaddedBase64,
-} from "../homeserver/signed-request.ts";
+import { freshSigningKey, signedRequests, signJson, unpaddedBase64 } from "../homeserver/signed-request.ts";
 import type { ProbeConfig } from "./config.ts";
 import { isNoRoomOf, notConfigured, type ProbeResult, readHomeserverAnswer } from "./read-answers.ts";
 import type { Person, ProbeSources } from "./user.ts";
@@ -46,7 +40,7 @@ export async function sendWithoutKey(config: ProbeConfig, sources: ProbeSources)
 }
 
 function serverWith({ as, target, directory }: ProbeConfig, sources: ProbeSources, signingKey: string) {
-  const origin: SigningServer = {
+  const origin = {
     ...{ name: as.serverName as ServerName, signingKey, proxyUrl: as.federationProxy },
     ca: as.federationCaFile && read(as.federationCaFile, directory),
   };
@@ -105,13 +99,11 @@ function serverWith({ as, target, directory }: ProbeConfig, sources: ProbeSource
 
 const ROOM_VERSION = "11";
 
+type Origin = Parameters<typeof signedRequests>[0];
+
 /** Matrix server-server API, PUT /v2/invite; room version 11 for hashes, redaction and event ID. */
-function inviteRequest(
-  { name: server, signingKey }: SigningServer,
-  inviter: string,
-  invitee: string,
-  { clock, random }: ProbeSources,
-) {
+function inviteRequest(origin: Origin, inviter: string, invitee: string, { clock, random }: ProbeSources) {
+  const { name: server, signingKey } = origin;
   const identifier = (length: number) => random.bytes(length).toString("base64url");
   const roomId = `!${identifier(16)}:${server}` as RoomId;
   // All of its members survive redaction, so the event is signed and referred to as it is.

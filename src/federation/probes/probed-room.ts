@@ -142,7 +142,12 @@ export async function crossRoom(room: ProbedRoom) {
     vantage: "partner",
     receives: (eventId: string) => observer.sees(room.id, eventId),
     isMoot: () => observer.isShutOut(room.id),
-    whyNot: (eventId: string) => whyNotInwards(room, eventId),
+    // The refusal that is nearest to the event.
+    whyNot: async (eventId: string) =>
+      (await room.options.violationOf?.(eventId)) ??
+      room.options.transport ??
+      (await refusedByAcl(room, room.people.targetName)) ??
+      (await room.hasLeft()),
     whyNotRelayed: async () =>
       (await room.hasLeft()) ?? (await refusedByAcl(room, room.people.witness?.serverName)),
     // The sender's own homeserver refuses; it counts where nobody of the partner's is in the room any more.
@@ -186,16 +191,6 @@ export async function crossRoom(room: ProbedRoom) {
 type Meet = (point: "waited" | "checked") => Promise<unknown>;
 
 const reached = () => Promise.withResolvers<void>();
-
-/** Why the target has not taken in what the partner's server sent it: the refusal that is nearest to the event. */
-async function whyNotInwards(room: ProbedRoom, eventId: string): Promise<Explanation | undefined> {
-  return (
-    (await room.options.violationOf?.(eventId)) ??
-    room.options.transport ??
-    (await refusedByAcl(room, room.people.targetName)) ??
-    (await room.hasLeft())
-  );
-}
 
 /** A server refuses what it receives of a room for the reason for which it refuses a join. */
 async function refusedByAcl(room: ProbedRoom, at: string | undefined): Promise<Explanation | undefined> {

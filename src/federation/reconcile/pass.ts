@@ -179,15 +179,13 @@ export function directionOf(before: Registry | undefined, after: Registry): Dire
 function admissionsOf(registry: Registry): string[] {
   const partners = registry.partners.flatMap(({ partner }) => {
     const { serverName, azp, gateway, card } = partner;
-    return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "open").flatMap((plane) => {
-      const subjects =
-        plane === "gateway"
-          ? [azp, ...(gateway?.invokes ?? []).map((agent) => [azp, agent])]
-          : plane === "card"
-            ? Object.keys(card.consumes)
-            : [];
-      return [[serverName, plane], ...subjects.map((subject) => [serverName, plane, subject])];
-    });
+    const subjects: Partial<Record<PlaneName, readonly unknown[]>> = {
+      gateway: [azp, ...(gateway?.invokes ?? []).map((agent) => [azp, agent])],
+      card: Object.keys(card.consumes),
+    };
+    return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "open").flatMap((plane) =>
+      [[], ...(subjects[plane] ?? [])].map((subject) => [serverName, plane, subject]),
+    );
   });
   const clients = clientsInForce(registry)
     .filter(({ enabled }) => enabled)

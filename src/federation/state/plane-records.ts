@@ -92,11 +92,7 @@ export function writeHead(state: StateFolder, record: HeadRecord): void {
 }
 
 /** A record that is damaged counts as none: the plane is then applied again, which changes nothing. */
-export function readPlane(
-  state: StateFolder,
-  plane: PlaneName,
-  damaged: (file: string) => void = () => undefined,
-): PlaneRecord {
+export function readPlane(state: StateFolder, plane: PlaneName, damaged: (file: string) => void = () => {}) {
   return state.read(PlaneRecord, planeFile(plane), damaged) ?? emptyRecord(plane);
 }
 

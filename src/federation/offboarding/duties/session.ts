@@ -94,7 +94,7 @@ export async function countEvents(session: DutiesSession, room: RoomId, untilMs:
   const path = [...ADMIN, "rooms", room, "messages"];
   for (let from: string | undefined; ; ) {
     const query = { dir: "f", limit: String(PAGE), ...(from !== undefined && { from }) };
-    const page = await operator.find(Page, "read a room's events", path, query);
+    const page = await operator.find(Page, "read a room's events", path, { query });
     if (page === undefined) return { own: 0, partner: 0, others: 0 };
     for (const { sender, origin_server_ts } of page.chunk) {
       if (origin_server_ts > untilMs) continue;

@@ -131,9 +131,7 @@ const Enforcement = z.object({
 });
 
 const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
-
 const Differences = z.object({ differing: z.array(z.string()), compared: z.int().min(1) });
-
 const Refreshed = z.object({ refreshed: z.literal(true) });
 
 const PREFIX = "/_synapse/client/drawbridge/v1";

@@ -113,10 +113,14 @@ async function theirCards(probing: Probing): Promise<EvidenceItem[]> {
   const isDesired = inForce === sha256Tagged(desired.files.get(CARD_AGENTS) ?? "");
   const isClosed = planeState(partner.partner, "card") === "closed";
   const audit = resolve(config.directory, config.card.bridgeAuditFile);
-  const decisions =
-    isClosed && isDesired
-      ? await decisionsOnceRejected(audit, agents, clock)
-      : await lastCardDecisions(audit);
+  // The bridge writes its audit a moment after it has loaded the file.
+  const within = isClosed && isDesired ? AUDITED : { withinMs: 0, everyMs: 0 };
+  const decisions = await pollUntil(
+    clock,
+    within,
+    () => lastCardDecisions(audit),
+    (last) => agents.every((agent) => last?.get(agent)?.outcome !== "accepted"),
+  );
   return Promise.all(
     agents.map((agent) =>
       observe("card_trust", "bridge", agent, () => {
@@ -162,13 +166,6 @@ async function whoMayAsk({ config, desired, partner, observe }: Probing): Promis
       : { verdict: "closed", reason: "not_in_agents_file", references };
   });
   return [item];
-}
-
-/** The bridge writes its audit a moment after it has loaded the file. */
-function decisionsOnceRejected(audit: string, agents: readonly string[], clock: Clock) {
-  const isSettled = (decisions: Awaited<ReturnType<typeof lastCardDecisions>>) =>
-    agents.every((agent) => decisions?.get(agent)?.outcome !== "accepted");
-  return pollUntil(clock, AUDITED, () => lastCardDecisions(audit), isSettled);
 }
 
 const HEALTH_TIMEOUT_MS = 2_000;

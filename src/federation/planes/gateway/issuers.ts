@@ -162,7 +162,9 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
     const subject = client.clientId;
     if (!client.enabled) {
       // Closed: nobody has a token by it, so what else it is does not count.
-      if (found === undefined || isClosed(found, intent)) return undefined;
+      // It is marked as the organisation's own, so that it is still looked after when it is declared no more.
+      if (found === undefined) return undefined;
+      if (!found.enabled && keycloak.isOwnedBy(found, intent.owner)) return undefined;
       const drift = {
         subject,
         kind: found.enabled ? "enabled" : "edited",
@@ -229,11 +231,6 @@ interface Difference {
   /** Repaired last. */
   readonly isOpening: boolean;
   readonly repair: (() => Promise<boolean>) | undefined;
-}
-
-/** Closed, and marked as the organisation's own, so that it is still looked after when it is declared no more. */
-function isClosed(found: KeycloakClient, { owner }: IssuerIntent): boolean {
-  return !found.enabled && keycloak.isOwnedBy(found, owner);
 }
 
 /** The organisation's clients that it declares no more, but for those that were adopted and are disabled. */

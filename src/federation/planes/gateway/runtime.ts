@@ -95,7 +95,13 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
       const { invocation, intent } = desiredOf(desired);
       const halves = [() => applyProgramFile(file, invocation, note), () => applyIssuer(intent, note)];
       if (!closesAnybody(standingText(file.target), invocation)) halves.reverse();
-      return outcomeOf(await eachToItsEnd(halves));
+      const begun: Promise<PartOutcome>[] = [];
+      // The second is applied also when the first fails; then the first error is thrown.
+      for (const half of halves) {
+        begun.push(half());
+        await Promise.allSettled(begun);
+      }
+      return outcomeOf(await Promise.all(begun));
     },
 
     async drift(desired) {
@@ -127,16 +133,6 @@ const HINTS = {
   secret_unavailable: "Put the client's secret where the registry's reference says, readable by this user.",
   issuer_refused: "Compare the client in Keycloak with docs/operating/keycloak.md; its own log says why.",
 } as const;
-
-/** Runs both in order, the second also when the first fails; then throws the first error. */
-async function eachToItsEnd(halves: readonly (() => Promise<PartOutcome>)[]) {
-  const begun: Promise<PartOutcome>[] = [];
-  for (const half of halves) {
-    begun.push(half());
-    await Promise.allSettled(begun);
-  }
-  return Promise.all(begun);
-}
 
 /** Whether the standing file admits a caller whom the desired one does not. One that cannot be read may. */
 function closesAnybody(standing: string | undefined, desired: string): boolean {
