@@ -1,7 +1,6 @@
 // The status message of a delegation that takes long: which event it is, what it says now, and what the agent said last.
 // Invariants: at most one a delegation; its row goes, with what the agent said, sealed, when the message says that the
 // delegation has ended; a worker's writes are fenced, but what it has shown and pinned is recorded whoever reports it.
-import { LRUCache } from "lru-cache";
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -140,27 +139,12 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
   };
 }
 
-/** Of how many delegations the last report is remembered. */
-const REPORTS_REMEMBERED = 4_096;
-
 export function createReports(pool: Pool, keys: ContentKeys) {
-  const last = new LRUCache<string, { readonly text: string; readonly fence: number }>({
-    max: REPORTS_REMEMBERED,
-  });
   return {
-    /**
-     * Keeps what the agent says about its work, for the status message; without the lease nothing is kept. What was kept
-     * under this lease or the one before it is not written again: nobody else held the delegation in between.
-     */
+    /** Keeps what the agent says about its work, for the status message; without the lease nothing is kept. */
     async recordReport(lease: Lease, text: string): Promise<void> {
-      const { delegationId } = lease;
-      const fence = Number(lease.fence);
-      const known = last.get(delegationId);
-      if (known?.text !== text || fence - known.fence > 1) {
-        const sealed = keys.seal(text, reportIdentity(delegationId));
-        await REPORT.run(pool, [...heldBy(lease), sealed, STATUS_AFTER_MS]);
-      }
-      last.set(delegationId, { text, fence });
+      const sealed = keys.seal(text, reportIdentity(lease.delegationId));
+      await REPORT.run(pool, [...heldBy(lease), sealed, STATUS_AFTER_MS]);
     },
   };
 }

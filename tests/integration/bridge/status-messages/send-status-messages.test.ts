@@ -9,7 +9,7 @@ import { EN } from "../../../../src/bridge/texts/en.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type SlowScript, scriptedHomeserver } from "../../../support/http-server.ts";
-import { ACCEPTED, job, ledgerFixture, ledgerOn, ROOM_GATE_MS, T0 } from "../../../support/ledger.ts";
+import { ACCEPTED, job, ledgerFixture, T0 } from "../../../support/ledger.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
 
 const LATER = T0 + 6_000;
@@ -144,31 +144,6 @@ describe("status messages", () => {
     ]);
     await at(LATER + 60_000);
     assert.equal(bodies().length, 3);
-  });
-
-  it("what the agent says again is written once by a process, and anew when another process had the task meanwhile [DEL-6]", async (t) => {
-    const { admit, claimOne, delegations, pool, rows } = await setUp(t);
-    const second = ledgerOn(pool, ROOM_GATE_MS).delegations;
-    await admit([job("one")]);
-    const { lease } = await claimOne();
-    await delegations.recordAccepted(lease, ACCEPTED, T0);
-    const poll = async (by: typeof delegations, text: string) => {
-      const [held] = await by.claim({ holder: "any", limit: 1, now: T0, leaseUntil: T0 + 1 });
-      assert.ok(held);
-      await by.recordReport(held.lease, text);
-      await by.release([held.lease], T0);
-      return (await rows("SELECT report FROM bridge_statuses"))[0]?.["report"] as Buffer;
-    };
-    await delegations.release([lease], T0);
-    const sealed = await poll(delegations, "half");
-    assert.deepEqual(await poll(delegations, "half"), sealed, "it is not written again");
-    const other = await poll(second, "nearly");
-    assert.notDeepEqual(other, sealed);
-    assert.notDeepEqual(
-      await poll(delegations, "half"),
-      other,
-      "it is no longer what the other process wrote",
-    );
   });
 
   it("a task that ends before its message was due has none, and nothing of its report is kept [DEL-6]", async (t) => {
