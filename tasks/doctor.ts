@@ -1,5 +1,5 @@
 // Tells what this machine lacks for the project, and the hint of each.
-import { renderJson } from "../src/cli/lib/output.ts";
+import { renderJson } from "../src/cli/lib/command.ts";
 import type { Finding } from "./doctor/finding.ts";
 import { checkClonePath, checkDisk, checkMemory, checkPorts, checkPostgres } from "./doctor/machine.ts";
 import {

@@ -1,6 +1,7 @@
 // Runs one task: `node tasks/main.ts NAME args`. `./task` installs what it needs and then comes here.
-import { exitCodeOf } from "../src/cli/lib/exit-codes.ts";
-import { outputWritten, renderError, tolerateClosedOutput } from "../src/cli/lib/output.ts";
+
+import { outputWritten, renderError, tolerateClosedOutput } from "../src/cli/lib/command.ts";
+import { ExitCode, endingOf } from "../src/cli/lib/exit-codes.ts";
 import { DrawbridgeError } from "../src/domain/errors.ts";
 import { TASKS } from "./table.ts";
 
@@ -27,5 +28,5 @@ try {
   process.exit(code);
 } catch (error) {
   process.stderr.write(renderError(error));
-  process.exit(exitCodeOf(error));
+  process.exit(ExitCode[endingOf(error)]);
 }

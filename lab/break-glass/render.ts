@@ -1,6 +1,6 @@
 // The summaries of a containment and a restore, for people. Pure.
 import * as z from "zod";
-import { renderTable } from "../../src/cli/lib/output.ts";
+import { renderTable } from "../../src/cli/lib/command.ts";
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, planeLabel } from "../../src/federation/plane-order.ts";
 import { EvidenceItem } from "../../src/records/format/evidence-item.ts";
 import type { Observed, Timed } from "../observe/attempt-watch.ts";

@@ -1,7 +1,7 @@
 // fed:agent: any A2A agent becomes a ghost of one organisation's bridge, through its registry, and goes again.
 // Invariant: the product's own commands do it, as its operator runs them.
 import { resolve } from "node:path";
-import { renderJson } from "../../src/cli/lib/output.ts";
+import { renderJson } from "../../src/cli/lib/command.ts";
 import { type AgentId, ghostOf, parseAgentId } from "../../src/domain/identifiers.ts";
 import { GHOST_PREFIX } from "../endpoints.ts";
 import type { Lab } from "../lab.ts";

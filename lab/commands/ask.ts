@@ -1,5 +1,5 @@
 // fed:ask: asks an agent as a person of the lab does, and shows the answer and its time line; or talks with it.
-import { renderJson } from "../../src/cli/lib/output.ts";
+import { renderJson } from "../../src/cli/lib/command.ts";
 import { parseDurationMs } from "../../src/domain/duration.ts";
 import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { carriedAgents } from "../agents.ts";

@@ -1,6 +1,6 @@
 // fed:break-glass: contains a partner in the lab as its operator would in an emergency, observes from outside how fast
 // each plane closes, and restores it.
-import { renderJson } from "../../src/cli/lib/output.ts";
+import { renderJson } from "../../src/cli/lib/command.ts";
 import { CONTAINMENT_ORDER } from "../../src/federation/plane-order.ts";
 import { contain } from "../break-glass/contain.ts";
 import { renderContained, renderRestored } from "../break-glass/render.ts";

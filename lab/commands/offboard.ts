@@ -1,6 +1,6 @@
 // fed:offboard: the whole removal of one organisation between the operators of both, while the lab goes on.
 import * as z from "zod";
-import { renderJson } from "../../src/cli/lib/output.ts";
+import { renderJson } from "../../src/cli/lib/command.ts";
 import { offboard } from "../offboard/offboard.ts";
 import { ROOM_CHOICES } from "../offboard/open.ts";
 import { renderOffboarded } from "../offboard/render.ts";

@@ -1,7 +1,7 @@
 // fed:policy-reload: has the border modules take their policy files at once, and proves that they have.
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
-import { renderJson } from "../../src/cli/lib/output.ts";
+import { renderJson } from "../../src/cli/lib/command.ts";
 import { systemClock } from "../../src/domain/clock.ts";
 import { loadFederationConfig } from "../../src/federation/config.ts";
 import { type BorderStatus, borderStatus } from "../../src/federation/planes/border/runtime.ts";

@@ -1,5 +1,5 @@
 // fed:readmit: readmits a removed organisation, between the operators of both.
-import { renderJson } from "../../src/cli/lib/output.ts";
+import { renderJson } from "../../src/cli/lib/command.ts";
 import { RoomsChoice } from "../../src/federation/registry/readmission-record.ts";
 import { paletteFor } from "../progress.ts";
 import { readmit } from "../readmit/readmit.ts";

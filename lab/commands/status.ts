@@ -1,5 +1,5 @@
 // fed:status: what runs where, for people or for scripts.
-import { renderJson } from "../../src/cli/lib/output.ts";
+import { renderJson } from "../../src/cli/lib/command.ts";
 import { paletteFor } from "../progress.ts";
 import { collectStatus } from "../status/collect.ts";
 import { renderStatus } from "../status/render.ts";

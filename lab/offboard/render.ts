@@ -1,5 +1,5 @@
 // The summary of a removal, for people. Pure.
-import { renderTable } from "../../src/cli/lib/output.ts";
+import { renderTable } from "../../src/cli/lib/command.ts";
 import { shellWord } from "../../src/domain/printable.ts";
 import { CONTAINMENT_ORDER, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import {

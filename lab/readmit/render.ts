@@ -1,5 +1,5 @@
 // The summary of a re-admission, for people. Pure.
-import { renderTable } from "../../src/cli/lib/output.ts";
+import { renderTable } from "../../src/cli/lib/command.ts";
 import { PLANE_NAMES, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import { partnerOf } from "../organisations.ts";
 import { formatDuration, type Palette } from "../progress.ts";

@@ -1,5 +1,5 @@
 // The lab's status as a table for people.
-import { renderTable } from "../../src/cli/lib/output.ts";
+import { renderTable } from "../../src/cli/lib/command.ts";
 import { NO_COLOURS, type Palette } from "../progress.ts";
 import { programsOf } from "./collect.ts";
 import { planesBehind } from "./federation.ts";

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // drawbridge-verify: the command `drawbridge verify` as a program of its own, for auditors who install nothing else.
 import { Command } from "commander";
-import { runCommandLine } from "../../src/cli/lib/output.ts";
+import { runCommandLine } from "../../src/cli/lib/command.ts";
 import { command } from "../../src/cli/verify.ts";
 import manifest from "./package.json" with { type: "json" };
 

@@ -1,8 +1,7 @@
 // drawbridge delegation: the questions that a bridge has taken.
 import type { OpenDelegation } from "../bridge/ledger/operator-commands.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { defineCommand, OPTION } from "./lib/command.ts";
-import { print } from "./lib/output.ts";
+import { defineCommand, OPTION, print } from "./lib/command.ts";
 import { changing, delegationTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
 
 const LIST = "drawbridge delegation list";

@@ -1,9 +1,7 @@
 // drawbridge doctor: shows what is wrong with a bridge, with a hint for each.
 import { examineBridge, type Finding } from "../bridge/doctor/doctor.ts";
 import { systemClock } from "../domain/clock.ts";
-import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
-import { print } from "./lib/output.ts";
+import { defineCommand, fromConfigFile, OPTION, print } from "./lib/command.ts";
 
 const MARKS: Readonly<Record<Finding["state"], string>> = { ok: "ok", not_known: "?", failing: "PROBLEM" };
 const WIDTH = 9;
@@ -29,7 +27,7 @@ Exit code 1: there is a problem, an invalid configuration included. 5: there is 
     });
     print(options, json, () => lines.join(""));
     const states = new Set(findings.map(({ state }) => state));
-    if (states.has("failing")) return ExitCode.failed;
-    return states.has("not_known") ? ExitCode.incomplete : ExitCode.ok;
+    if (states.has("failing")) return "failed";
+    return states.has("not_known") ? "incomplete" : "ok";
   },
 });

@@ -1,7 +1,6 @@
 // drawbridge envelope: the encrypted events that wait for their keys.
 import type { OpenEnvelope } from "../bridge/ledger/operator-commands.ts";
-import { defineCommand, OPTION } from "./lib/command.ts";
-import { print } from "./lib/output.ts";
+import { defineCommand, OPTION, print } from "./lib/command.ts";
 import { changing, envelopeTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
 
 const ENVELOPE: Subject<OpenEnvelope> = {

@@ -1,10 +1,10 @@
 // drawbridge gateway: runs the gateway.
 import { resolve } from "node:path";
+import process from "node:process";
 import { systemClock } from "../domain/clock.ts";
 import { serve } from "../gateway/serve.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
-import type { ExitCode } from "./lib/exit-codes.ts";
 
 export const command = defineCommand({
   options: [OPTION.gateway],
@@ -15,11 +15,8 @@ of them is validated and taken up live; a file that cannot be used leaves the la
 is in force stands in the state file. Standard output is a log, one JSON object a line; the line with
 "event":"ready" says that the gateway serves.`,
   async run(_, options) {
-    return (await serve({
-      configFile: fromConfigFile(options.config, "gateway", resolve),
-      clock: systemClock,
-      log: serviceLog("gateway"),
-      stop: stopSignal(),
-    })) as ExitCode;
+    const configFile = fromConfigFile(options.config, "gateway", resolve);
+    const log = serviceLog("gateway");
+    process.exitCode = await serve({ configFile, clock: systemClock, log, stop: stopSignal() });
   },
 });

@@ -3,9 +3,7 @@ import { loadBridgeConfig } from "../bridge/config.ts";
 import { DEVICE_STOP_HINTS } from "../bridge/crypto/device-checks.ts";
 import { type DeviceReport, reportDevices, resetDevice } from "../bridge/device-admin.ts";
 import { DrawbridgeError } from "../domain/errors.ts";
-import { defineCommand, fromConfigFile, OPTION } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
-import { print, renderRows, say } from "./lib/output.ts";
+import { defineCommand, fromConfigFile, OPTION, print, renderRows, say } from "./lib/command.ts";
 
 const configOf = (file: string) => fromConfigFile(file, "bridge", loadBridgeConfig);
 
@@ -42,10 +40,8 @@ stopped, or the homeserver does not have the stored keys.`,
     for (const reason of stops) say(`${reason}: ${DEVICE_STOP_HINTS[reason]}`);
     const disagrees = ({ homeserver, publishedAt }: DeviceReport) =>
       publishedAt !== null && (homeserver === "no_keys" || homeserver === "other_keys");
-    if (stops.size > 0 || reports.some(disagrees)) return ExitCode.failed;
-    return reports.some(({ homeserver }) => homeserver === "unreachable")
-      ? ExitCode.unavailable
-      : ExitCode.ok;
+    if (stops.size > 0 || reports.some(disagrees)) return "failed";
+    return reports.some(({ homeserver }) => homeserver === "unreachable") ? "unavailable" : "ok";
   },
 });
 

@@ -6,8 +6,7 @@ import { loadIssuerConfig } from "../issuer/config.ts";
 import { generateSigningKeys, startIssuer } from "../issuer/server.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import { createFile } from "../runtime/write-file.ts";
-import { defineCommand, fromConfigFile, OPTION, required } from "./lib/command.ts";
-import { printText, renderJson } from "./lib/output.ts";
+import { defineCommand, fromConfigFile, OPTION, printText, renderJson, required } from "./lib/command.ts";
 
 export const command = defineCommand({
   options: [OPTION.issuer],

@@ -1,5 +1,5 @@
 // Entry point of the CLI.
-import { runCommandLine } from "./lib/output.ts";
+import { runCommandLine } from "./lib/command.ts";
 import { buildProgram } from "./program.ts";
 
 await runCommandLine(buildProgram);

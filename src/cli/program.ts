@@ -3,8 +3,8 @@
 import { Command, Help, type Option } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import type { CamelCase, CommandModule } from "./lib/command.ts";
+import { printError, printText } from "./lib/command.ts";
 import { EXIT_CODES_HELP } from "./lib/exit-codes.ts";
-import { printError, printText } from "./lib/output.ts";
 
 export interface CommandEntry {
   readonly path: readonly [string, ...string[]];

@@ -7,10 +7,16 @@ import type { ReconcileEvent } from "../federation/reconcile/context.ts";
 import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
 import { follow, type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import { defineCommand, OPTION, type OptionValues } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
+import {
+  defineCommand,
+  OPTION,
+  type OptionValues,
+  print,
+  renderRows,
+  short,
+  withReason,
+} from "./lib/command.ts";
 import { openForCommand } from "./lib/federation.ts";
-import { print, renderRows, short, withReason } from "./lib/output.ts";
 
 const OPTIONS = [
   OPTION.federation,
@@ -30,7 +36,7 @@ Exit code 1: a plane failed; of the service: another reconciler is at work here.
   run: (_, options) => (options.once === true ? once(options) : service(options)),
 });
 
-async function once(options: Options): Promise<ExitCode> {
+async function once(options: Options) {
   const federation = await openForCommand(options.config);
   const result = await runPass(federation, {
     plane: options.plane,
@@ -47,12 +53,12 @@ function outcomeOf({ step, record }: PlaneReport): string {
   return isNotApplied ? step : (record.applied?.outcome ?? "never");
 }
 
-function exitCodeOfPass({ refusal, planes }: PassResult): ExitCode {
-  if (refusal !== undefined) return ExitCode.refused;
+function exitCodeOfPass({ refusal, planes }: PassResult) {
+  if (refusal !== undefined) return "refused";
   const outcomes = planes.map(outcomeOf);
-  if (outcomes.includes("failed")) return ExitCode.failed;
+  if (outcomes.includes("failed")) return "failed";
   const isReached = outcomes.every((outcome) => outcome === "in_force" || outcome === "unmanaged");
-  return isReached ? ExitCode.ok : ExitCode.incomplete;
+  return isReached ? "ok" : "incomplete";
 }
 
 function tableOf({ planes }: PassResult): string {
@@ -109,7 +115,7 @@ async function service(options: Options): Promise<never> {
   });
   log.info({ event: "ended" }, "the reconciler has ended");
   // A plane that is still being applied is taken up from its record by the next start.
-  process.exit(ExitCode.ok);
+  process.exit(0);
 }
 
 function errorFields(error: unknown) {

@@ -1,7 +1,6 @@
 // drawbridge records keygen: the key by which an organisation signs its statements.
 import { createKeyPair } from "../records/sign/signer.ts";
-import { defineCommand, required } from "./lib/command.ts";
-import { print } from "./lib/output.ts";
+import { defineCommand, print, required } from "./lib/command.ts";
 
 export const keygenCommand = defineCommand({
   options: [

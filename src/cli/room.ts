@@ -1,6 +1,5 @@
 // drawbridge room: the rooms in which questions wait, and behind what.
-import { defineCommand, OPTION } from "./lib/command.ts";
-import { print } from "./lib/output.ts";
+import { defineCommand, OPTION, print } from "./lib/command.ts";
 import { delegationTable, envelopeTable, found, inJson, onLedger, roomTable } from "./lib/waiting-work.ts";
 
 export const listCommand = defineCommand({

@@ -6,12 +6,10 @@ import { counted } from "../domain/printable.ts";
 import { STAGE_NAMES } from "../records/format/removal-stages.ts";
 import { loadTrust } from "../records/format/trust.ts";
 import { REASONS } from "../records/verify/reasons.ts";
-import type { RecordOutcome, RecordReport } from "../records/verify/report.ts";
+import type { RecordReport } from "../records/verify/report.ts";
 import { verifyRecord } from "../records/verify/verify-record.ts";
 import { readInput } from "../runtime/read-input.ts";
-import { defineCommand, required } from "./lib/command.ts";
-import { ExitCode } from "./lib/exit-codes.ts";
-import { print } from "./lib/output.ts";
+import { defineCommand, print, required } from "./lib/command.ts";
 
 export const command = defineCommand({
   arguments: [["<record>", "the record file that both organisations signed"]],
@@ -34,16 +32,16 @@ The exit code of a record:
   run([file], options) {
     const report = verifyRecord(readInput(file, ABSENT, "usage"), loadTrust(options.trust));
     print(options, report, () => renderReport(report));
-    return EXIT_CODES[report.outcome];
+    return ENDINGS[report.outcome];
   },
 });
 
-const EXIT_CODES: Readonly<Record<RecordOutcome, ExitCode>> = {
-  verified: ExitCode.ok,
-  incomplete: ExitCode.incomplete,
-  unilateral: ExitCode.unilateral,
-  not_verified: ExitCode.failed,
-};
+const ENDINGS = {
+  verified: "ok",
+  incomplete: "incomplete",
+  unilateral: "unilateral",
+  not_verified: "failed",
+} as const;
 
 const ABSENT =
   "If it was moved, name it where it is now; if it was deleted, the other organisation holds the same record, or restore it from a backup. If this removal has not ended yet, there is none: a record is written once both organisations have signed the completion, and drawbridge offboarding status says what is left.";

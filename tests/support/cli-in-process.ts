@@ -3,7 +3,7 @@
 // anything else prints meanwhile, such as the test runner, goes where it always goes.
 import { AsyncLocalStorage } from "node:async_hooks";
 import process from "node:process";
-import { runWords } from "../../src/cli/lib/output.ts";
+import { runWords } from "../../src/cli/lib/command.ts";
 import { buildProgram } from "../../src/cli/program.ts";
 import type { Finished } from "./temporary.ts";
 

@@ -3,8 +3,7 @@ import { loadBridgeConfig } from "../../bridge/config.ts";
 import { onDatabase } from "../../bridge/database.ts";
 import { acceptDatabase } from "../../bridge/ledger/database-marker.ts";
 import { systemClock } from "../../domain/clock.ts";
-import { defineCommand, fromConfigFile, OPTION } from "../lib/command.ts";
-import { print } from "../lib/output.ts";
+import { defineCommand, fromConfigFile, OPTION, print } from "../lib/command.ts";
 
 export const acceptRestoredDatabaseCommand = defineCommand({
   options: [OPTION.bridge, OPTION.json],

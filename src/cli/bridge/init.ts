@@ -5,8 +5,7 @@ import { systemRandom } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { createFile, requireAbsent } from "../../runtime/write-file.ts";
-import { defineCommand, httpUrl, parser, startingOptions } from "../lib/command.ts";
-import { printText, say } from "../lib/output.ts";
+import { defineCommand, httpUrl, parser, printText, say, startingOptions } from "../lib/command.ts";
 
 const port = parser("port number", (text) => {
   const number = Number(text);

@@ -1,8 +1,7 @@
 // drawbridge bridge migrate: brings the database to this release's version.
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { onDatabase } from "../../bridge/database.ts";
-import { defineCommand, fromConfigFile, OPTION } from "../lib/command.ts";
-import { print } from "../lib/output.ts";
+import { defineCommand, fromConfigFile, OPTION, print } from "../lib/command.ts";
 
 export const migrateCommand = defineCommand({
   options: [OPTION.bridge, OPTION.json],

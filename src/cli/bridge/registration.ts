@@ -7,8 +7,7 @@ import { type AppserviceTokens, renderRegistration } from "../../bridge/setup/re
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { readIfPresent, replacePrivateFile } from "../../runtime/write-file.ts";
-import { defineCommand, fromConfigFile, OPTION } from "../lib/command.ts";
-import { printText, say } from "../lib/output.ts";
+import { defineCommand, fromConfigFile, OPTION, printText, say } from "../lib/command.ts";
 
 export const registrationCommand = defineCommand({
   options: [

@@ -16,9 +16,7 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { quoted } from "../../domain/printable.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { defineCommand } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
-import { print } from "../lib/output.ts";
+import { defineCommand, print } from "../lib/command.ts";
 
 async function fetchBytes(url: string): Promise<Uint8Array> {
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
@@ -110,6 +108,6 @@ export const fetchCommand = defineCommand({
       const isPinnable = keyId !== undefined && verdict?.accepted !== false;
       return isPinnable ? `${facts}\n${renderEntry(url, read, keyId, { x, y })}` : facts;
     });
-    return verdict?.accepted === false ? ExitCode.failed : ExitCode.ok;
+    return verdict?.accepted === false ? "failed" : "ok";
   },
 });

@@ -3,8 +3,7 @@ import { join } from "node:path";
 import { generateCardKey } from "../../cards/sign.ts";
 import { jsonText } from "../../domain/json.ts";
 import { createFile, PUBLIC } from "../../runtime/write-file.ts";
-import { defineCommand, parser, required } from "../lib/command.ts";
-import { printText } from "../lib/output.ts";
+import { defineCommand, parser, printText, required } from "../lib/command.ts";
 
 // The key ID names the files too.
 const usable = parser("usable key ID", (text) =>

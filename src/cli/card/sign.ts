@@ -7,8 +7,7 @@ import { membersOf, parseJson } from "../../domain/json.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { readSecret } from "../../runtime/secrets.ts";
 import { findingLine } from "../lib/card-files.ts";
-import { defineCommand, required } from "../lib/command.ts";
-import { printData, say } from "../lib/output.ts";
+import { defineCommand, printData, required, say } from "../lib/command.ts";
 
 export const signCommand = defineCommand({
   arguments: [["<card>", "the card's JSON file"]],

@@ -18,10 +18,18 @@ import type { Act } from "../../federation/registry/containment-record.ts";
 import { findPartner, isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
-import { type DeploymentOptions, defineCommand, OPTION, PARTNER } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import {
+  type DeploymentOptions,
+  defineCommand,
+  OPTION,
+  PARTNER,
+  print,
+  printJson,
+  printText,
+  say,
+  short,
+} from "../lib/command.ts";
 import { openForCommand, planeWords, planText, workflowReporter } from "../lib/federation.ts";
-import { print, printJson, printText, say, short } from "../lib/output.ts";
 
 const WORDS = {
   contain: {
@@ -66,7 +74,7 @@ function containmentCommand(act: Act) {
       if (options.plan !== true) return performAndPrint(act, partner, options);
       const planned = await plan(await openForCommand(options.config), PROCEDURES[act], partner);
       print(options, planned, () => planText(planned));
-      return ExitCode.ok;
+      return "ok";
     },
   });
 }
@@ -75,7 +83,7 @@ export async function performAndPrint(
   act: Act,
   name: string,
   { config, apply, json }: DeploymentOptions & { readonly apply: boolean | undefined },
-): Promise<ExitCode> {
+) {
   const federation = await openForCommand(config, apply === true ? workflowReporter : undefined);
   const { config: deployment } = federation;
   if (act === "restore") await refuseInEmergency(federation, name);
@@ -97,7 +105,7 @@ export async function performAndPrint(
     write(results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config));
     if (act === "contain") write(limitLines(act, serverName, closed));
   }
-  return results === undefined || results.every(isSettled) ? ExitCode.ok : ExitCode.incomplete;
+  return results === undefined || results.every(isSettled) ? "ok" : "incomplete";
 }
 
 /** A partner that is being removed at once is not let back in meanwhile. @throws DrawbridgeError `guard_refused`, `usage`, `head_refused` */

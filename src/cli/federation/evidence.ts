@@ -10,10 +10,8 @@ import { CLOSING_ORDER } from "../../federation/plane-order.ts";
 import { timestamp } from "../../federation/reconcile/context.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
-import { defineCommand, OPTION, type OptionValues } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { defineCommand, OPTION, type OptionValues, print, renderJson, say } from "../lib/command.ts";
 import { probePartner } from "../lib/federation.ts";
-import { print, renderJson, say } from "../lib/output.ts";
 
 const PACK_OPTIONS = [
   OPTION.federation,
@@ -63,7 +61,6 @@ export async function writePack(name: string, options: Pick<PackOptions, "config
     const left = refused === 0 ? "" : `, ${refused} outside the schema and left out`;
     say(`${stream}: ${counted(matching, "line")} of this partner${left}`);
   }
-  return ExitCode.ok;
 }
 
 function usage(message: string, hint: string): DrawbridgeError {
@@ -79,11 +76,11 @@ function timeOf(option: string, text: string, nowMs: number): number {
   throw usage(`--${option} ${JSON.stringify(text)} is no time`, hint);
 }
 
-function verify(file: string, options: Pick<PackOptions, "json">): ExitCode {
+function verify(file: string, options: Pick<PackOptions, "json">) {
   const value = parseJson(readInput(file, "Name the JSON file of a pack.", "usage").toString("utf8"));
   if (value === undefined) throw usage(`${file} cannot be read as JSON`, "Name the JSON file of a pack.");
   const problems = packProblems(value);
   const lines = problems.length === 0 ? ["Every digest is that of what it stands for."] : problems;
   print(options, { file, problems }, () => `${lines.join("\n")}\n`);
-  return problems.length === 0 ? ExitCode.ok : ExitCode.failed;
+  return problems.length === 0 ? "ok" : "failed";
 }

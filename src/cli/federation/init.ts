@@ -3,8 +3,7 @@ import { resolve } from "node:path";
 import { systemClock, systemRandom } from "../../domain/clock.ts";
 import { shellWord } from "../../domain/printable.ts";
 import { makeStartingFolder } from "../../federation/setup/starting-folder.ts";
-import { defineCommand, startingOptions } from "../lib/command.ts";
-import { printText, say } from "../lib/output.ts";
+import { defineCommand, printText, say, startingOptions } from "../lib/command.ts";
 
 export const initCommand = defineCommand({
   options: [

@@ -1,10 +1,8 @@
 // drawbridge federation probe: probes a partner from inside and from outside.
 import { CLOSING_ORDER, PLANE_NAMES } from "../../federation/plane-order.ts";
 import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/probes/report.ts";
-import { defineCommand, OPTION, PARTNER } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { defineCommand, OPTION, PARTNER, print, renderTable } from "../lib/command.ts";
 import { probePartner } from "../lib/federation.ts";
-import { print, renderTable } from "../lib/output.ts";
 
 export const probeCommand = defineCommand({
   arguments: [PARTNER],
@@ -32,6 +30,6 @@ Exit code 1: something was found otherwise, could not be decided, or a closed pl
     };
     const table = () => renderTable(PROBE_HEADER, probeRows(judgement));
     print(options, json, () => `${table()}\n${probeSummary(judgement, partner)}`);
-    return holds ? ExitCode.ok : ExitCode.failed;
+    return holds ? "ok" : "failed";
   },
 });

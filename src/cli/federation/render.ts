@@ -1,8 +1,7 @@
 // drawbridge federation render: writes what the registry means for every plane.
 import { resolve } from "node:path";
 import { renderFolder } from "../../federation/work-tree/check.ts";
-import { defineCommand } from "../lib/command.ts";
-import { printText, say } from "../lib/output.ts";
+import { defineCommand, printText, say } from "../lib/command.ts";
 
 export const renderCommand = defineCommand({
   options: [["-d, --directory <worktree>", "work tree of the organisation's repository", { default: "." }]],

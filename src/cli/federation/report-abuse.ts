@@ -21,10 +21,17 @@ import { findPartner, isRemoved, partnerEntry, type Registry } from "../../feder
 import type { Revision } from "../../federation/repository/repository.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { defineCommand, OPTION, parser } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import {
+  defineCommand,
+  OPTION,
+  parser,
+  printData,
+  printText,
+  reportError,
+  say,
+  short,
+} from "../lib/command.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { printData, printText, reportError, say, short } from "../lib/output.ts";
 import { performAndPrint } from "./contain-or-restore.ts";
 import { writePack } from "./evidence.ts";
 
@@ -70,7 +77,7 @@ the subject must be named by its server name, and not have been restored since i
         });
       }
       printData(await signReport(given.report, sign, systemClock.now(), signer));
-      return ExitCode.ok;
+      return "ok";
     }
     const { report, digest } = given;
     const federation = await openForCommand(config);
@@ -86,7 +93,7 @@ the subject must be named by its server name, and not have been restored since i
     const { desired } = await acceptedState(federation);
     const { name } = subjectIn(desired.registry);
     await fileAndPrint(filing);
-    if (report.requested_action !== "contain") return ExitCode.ok;
+    if (report.requested_action !== "contain") return "ok";
     const doubt = whyNotAuthentic(filing, desired.registry);
     say(
       doubt === undefined
@@ -97,7 +104,7 @@ the subject must be named by its server name, and not have been restored since i
     const folder = shellWord(evidenceFolder(config));
     say(`  drawbridge federation contain ${subject} --apply`);
     say(`  drawbridge federation evidence ${subject} --since 24h --output ${folder}`);
-    return ExitCode.ok;
+    return "ok";
   },
 });
 
@@ -148,13 +155,13 @@ interface Filing {
 const evidenceFolder = (config: string): string => join(dirname(resolve(config)), "evidence");
 
 /** Contains, files, makes a pack, each whatever became of the one before. @throws what filing throws, at the end */
-async function containFirst(filing: Filing, name: string, config: string): Promise<ExitCode> {
+async function containFirst(filing: Filing, name: string, config: string) {
   const contained = await performAndPrint("contain", name, { config, apply: true }).catch(reportError);
   const [filed] = await Promise.allSettled([fileAndPrint(filing)]);
   const output = evidenceFolder(config);
   const packed = await writePack(name, { config, output, since: "24h" }).catch(reportError);
   if (filed.status === "rejected") throw filed.reason;
-  return contained === ExitCode.ok ? packed : contained;
+  return contained === "ok" ? packed : contained;
 }
 
 async function fileAndPrint({ report, digest, origin, federation }: Filing): Promise<void> {

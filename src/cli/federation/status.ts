@@ -1,10 +1,16 @@
 // drawbridge federation status: who is contained and what is in force, from records alone.
 import { type FederationStatus, federationStatus } from "../../federation/containment/federation-status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
-import { defineCommand, OPTION } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import {
+  defineCommand,
+  OPTION,
+  print,
+  renderRows,
+  renderTableIfAny,
+  short,
+  withReason,
+} from "../lib/command.ts";
 import { openForCommand, planeWords } from "../lib/federation.ts";
-import { print, renderRows, renderTableIfAny, short, withReason } from "../lib/output.ts";
 
 export const statusCommand = defineCommand({
   options: [OPTION.federation, OPTION.json],
@@ -18,12 +24,12 @@ Read from records alone; no server is asked. Exit code 5: a plane is behind the 
   },
 });
 
-function exitCodeOf({ head, refused, planes }: FederationStatus): ExitCode {
-  if (refused !== null) return ExitCode.refused;
+function exitCodeOf({ head, refused, planes }: FederationStatus) {
+  if (refused !== null) return "refused";
   const current = planes.every(
     ({ outcome, revision }) => outcome === "unmanaged" || (outcome === "in_force" && revision === head),
   );
-  return current ? ExitCode.ok : ExitCode.incomplete;
+  return current ? "ok" : "incomplete";
 }
 
 function textOf({ head, accepted, refused, contained, removed, planes, drift }: FederationStatus): string {

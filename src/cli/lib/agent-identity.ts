@@ -4,21 +4,20 @@ import { agentParts, keepEvidence } from "../../federation/agents/commit-and-pro
 import { readOldCard } from "../../federation/agents/key-files.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import type { DeploymentOptions } from "./command.ts";
-import { ExitCode } from "./exit-codes.ts";
+import { print, renderTable, short } from "./command.ts";
 import { conditionText, openForCommand } from "./federation.ts";
-import { print, renderTable, short } from "./output.ts";
 
 type IdentityResult = Parameters<typeof keepEvidence>[1];
 
 export async function changeIdentity(
   options: DeploymentOptions,
   change: (federation: Federation, parts: ReturnType<typeof agentParts>) => Promise<IdentityResult>,
-): Promise<ExitCode> {
+) {
   const federation = await openForCommand(options.config);
   const result = await change(federation, agentParts(federation.config, systemClock));
   const evidence = keepEvidence(federation, result);
   print(options, { ...result, evidence }, () => textOf(result, evidence));
-  return result.complete ? ExitCode.ok : ExitCode.incomplete;
+  return result.complete ? "ok" : "incomplete";
 }
 
 export const OLD_CARD = { parse: readOldCard } as const;

@@ -1,13 +1,17 @@
-// What a command of the CLI is: its arguments, its options, its help, and what it does; and the options that several share.
-// Invariants: data goes to standard output, everything else to standard error; where no configuration is named, the file of
-// its usual name in the current folder is meant, and the help and the error both say so.
+// What a command of the CLI is (its arguments, options and help, and what it does), how a command line is run to its end,
+// and what it prints: data to standard output, as text or as JSON for scripts; everything else to standard error.
+// Invariants: all that the CLI prints is printed here; no control character and no mark that reorders or hides text
+// reaches a terminal, whatever an identifier holds, except in data that programs read by bytes; where no configuration is
+// named, the file of its usual name in the current folder is meant, and the help and the error both say so.
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import process from "node:process";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
+import { hexOfDigest, isDigest } from "../../domain/digest.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
-import type { ExitCode } from "./exit-codes.ts";
+import { printableLine, printableText } from "../../domain/printable.ts";
+import { type Ending, ExitCode, endingOf } from "./exit-codes.ts";
 
 /** Gives a command of commander's its arguments, options, help and action. */
 export type CommandModule = (command: Command) => void;
@@ -58,7 +62,7 @@ export type OptionValues<Specs extends readonly OptionSpec[]> = {
   readonly [Spec in Specs[number] as CamelCase<LongName<Spec[0]>>]: OptionValue<Spec>;
 };
 
-/** Defines a command. `run` throws DrawbridgeError when it fails, and returns another exit code than 0 for a no. */
+/** Defines a command. `run` throws DrawbridgeError when it fails, and returns another ending than `ok` for a no. */
 export function defineCommand<
   const Arguments extends readonly ArgumentSpec[] = readonly [],
   const Options extends readonly OptionSpec[] = readonly [],
@@ -75,14 +79,14 @@ export function defineCommand<
     command.action(async (...given: unknown[]) => {
       // Commander passes the arguments, then the options, then the command.
       const words = given.slice(0, -2) as unknown as ArgumentValues<Arguments>;
-      const exitCode = await definition.run(words, given.at(-2) as OptionValues<Options>);
-      if (exitCode !== undefined) process.exitCode = exitCode;
+      const ending = await definition.run(words, given.at(-2) as OptionValues<Options>);
+      if (ending !== undefined) process.exitCode = ExitCode[ending];
     });
   };
 }
 
 // biome-ignore lint/suspicious/noConfusingVoidType: a command without an answer of its own returns nothing
-type Result = ExitCode | undefined | void;
+type Result = Ending | undefined | void;
 
 function optionOf([flags, description, settings = {}]: OptionSpec): Option {
   const option = new Option(flags, description).makeOptionMandatory(settings.required === true);
@@ -147,4 +151,117 @@ export function fromConfigFile<T>(file: string, kind: Program, load: (file: stri
   throw new DrawbridgeError("config_unreadable", `there is no ${resolve(file)}`, {
     hint: `Name ${what} with --config FILE, or go to the folder that holds ${usual}: that is read when none is named.`,
   });
+}
+
+/** Ends the process quietly when the reader of its output, such as `head`, has closed its end. */
+export function tolerateClosedOutput(): void {
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE") process.exit(process.exitCode ?? 0);
+    throw error;
+  });
+}
+
+/** Resolves when all that was printed has left this process: ending it earlier cuts off what is long. */
+export function outputWritten(): Promise<void> {
+  return new Promise((resolve) => process.stdout.write("", () => resolve()));
+}
+
+/** Prints a command's answer: the value with `--json`, else its text, which ends with a line break. */
+export function print({ json }: { readonly json?: boolean | undefined }, value: unknown, text: () => string) {
+  if (json === true) printJson(value);
+  else printText(text());
+}
+
+export function printText(text: string): void {
+  process.stdout.write(printableText(text));
+}
+
+export function printJson(value: unknown): void {
+  process.stdout.write(renderJson(value));
+}
+
+export function printData(data: string | Uint8Array): void {
+  process.stdout.write(data);
+}
+
+export function printError(text: string): void {
+  process.stderr.write(printableText(text));
+}
+
+export function say(text: string): void {
+  printError(`${text}\n`);
+}
+
+export function renderTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const all = [header, ...rows.map((row) => row.map(printableLine))];
+  const widths = header.map((_, column) => Math.max(...all.map((row) => (row[column] ?? "").length)));
+  const lines = all.map((row) => widths.map((width, column) => (row[column] ?? "").padEnd(width)).join("  "));
+  return lines.map((line) => `${line.trimEnd()}\n`).join("");
+}
+
+/** A table with a line for each value: what stands in a column of it, by the column's heading. */
+export function renderRows<One>(
+  all: readonly One[],
+  columns: Readonly<Record<string, (one: One) => string>>,
+) {
+  const rows = all.map((one) => Object.values(columns).map((cell) => cell(one)));
+  return renderTable(Object.keys(columns), rows);
+}
+
+export function renderTableIfAny(...[header, rows]: Parameters<typeof renderTable>): string {
+  return rows.length === 0 ? "" : renderTable(header, rows);
+}
+
+/** A value as indented JSON with a final line break; what could act on a terminal is escaped as JSON escapes it. */
+export function renderJson(value: unknown): string {
+  return `${printableText(JSON.stringify(value, null, 2))}\n`;
+}
+
+export function short(id: string | null | undefined): string {
+  if (id === null || id === undefined) return "-";
+  return (isDigest(id) ? hexOfDigest(id) : id).slice(0, 12);
+}
+
+/** What became of something, with the reason for it where there is one. */
+export function withReason(outcome: string, reason: string | null | undefined): string {
+  return reason === null || reason === undefined ? outcome : `${outcome} (${reason})`;
+}
+
+/** Prints an error. @returns how a command ends with it */
+export function reportError(error: unknown): Ending {
+  printError(renderError(error));
+  return endingOf(error);
+}
+
+/** An error as the operator sees it, with its hint; a defect of the program keeps its stack. */
+export function renderError(error: unknown): string {
+  if (error instanceof DrawbridgeError && error.code !== "internal") {
+    const hint = error.hint === undefined ? "" : `hint: ${error.hint}\n`;
+    return `error: ${error.message}\n${hint}`;
+  }
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return `error: ${text}\nhint: This is a defect of Drawbridge; please report it with the lines above.\n`;
+}
+
+/** Makes the program for the words after the program's name. */
+type Build = (words: readonly string[]) => Command | Promise<Command>;
+
+export async function runCommandLine(build: Build) {
+  tolerateClosedOutput();
+  const code = await runWords(build, process.argv.slice(2));
+  if (code === undefined) return;
+  await outputWritten();
+  process.exit(code);
+}
+
+/** @returns the exit code to end with at once; undefined when the command has set `process.exitCode` by itself */
+export async function runWords(build: Build, words: readonly string[]): Promise<number | undefined> {
+  try {
+    await (await build(words)).parseAsync(words, { from: "user" });
+    return undefined;
+  } catch (error) {
+    // Commander has printed its own message already; requested help is no error.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? ExitCode.ok : ExitCode.usage;
+    return ExitCode[reportError(error)];
+  }
 }

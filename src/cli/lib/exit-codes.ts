@@ -11,7 +11,8 @@ export const ExitCode = {
   unilateral: 6,
   waiting: 7,
 } as const;
-export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
+/** How a command ends. */
+export type Ending = keyof typeof ExitCode;
 
 export const EXIT_CODES_HELP = `
 Exit codes:
@@ -25,24 +26,24 @@ Exit codes:
   7  all that can be done now is done; the other organisation has to act`;
 
 /** Of the codes that do not just mean that the command failed. */
-const EXIT_BY_ERROR: Readonly<Partial<Record<ErrorCode, ExitCode>>> = {
-  config_invalid: ExitCode.usage,
-  config_unreadable: ExitCode.usage,
-  secret_unavailable: ExitCode.usage,
-  repository_unusable: ExitCode.usage,
-  usage: ExitCode.usage,
-  database_unavailable: ExitCode.unavailable,
-  homeserver_refused: ExitCode.unavailable,
-  homeserver_unavailable: ExitCode.unavailable,
-  token_refused: ExitCode.unavailable,
-  agent_unavailable: ExitCode.unavailable,
-  gateway_refused: ExitCode.unavailable,
-  issuer_unavailable: ExitCode.unavailable,
-  device_unavailable: ExitCode.unavailable,
-  head_refused: ExitCode.refused,
-  guard_refused: ExitCode.refused,
+const ENDING_BY_ERROR: Readonly<Partial<Record<ErrorCode, Ending>>> = {
+  config_invalid: "usage",
+  config_unreadable: "usage",
+  secret_unavailable: "usage",
+  repository_unusable: "usage",
+  usage: "usage",
+  database_unavailable: "unavailable",
+  homeserver_refused: "unavailable",
+  homeserver_unavailable: "unavailable",
+  token_refused: "unavailable",
+  agent_unavailable: "unavailable",
+  gateway_refused: "unavailable",
+  issuer_unavailable: "unavailable",
+  device_unavailable: "unavailable",
+  head_refused: "refused",
+  guard_refused: "refused",
 };
 
-export function exitCodeOf(error: unknown): ExitCode {
-  return (error instanceof DrawbridgeError ? EXIT_BY_ERROR[error.code] : undefined) ?? ExitCode.failed;
+export function endingOf(error: unknown): Ending {
+  return (error instanceof DrawbridgeError ? ENDING_BY_ERROR[error.code] : undefined) ?? "failed";
 }

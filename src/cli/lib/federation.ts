@@ -14,8 +14,7 @@ import type { StepStatus } from "../../federation/workflow/procedure.ts";
 import type { JudgedCondition } from "../../federation/workflow/step-verdict.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
-import { type DeploymentOptions, fromConfigFile } from "./command.ts";
-import { renderTable, say, short, withReason } from "./output.ts";
+import { type DeploymentOptions, fromConfigFile, renderTable, say, short, withReason } from "./command.ts";
 
 export async function openForCommand(file: string, reporter: Reporter = progressReporter) {
   const config = fromConfigFile(file, "federation", loadFederationConfig);

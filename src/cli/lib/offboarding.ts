@@ -9,9 +9,8 @@ import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts"
 import { statusOf, waitedFor } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import type { Block } from "../../federation/workflow/procedure.ts";
-import { type DeploymentOptions, OPTION, required } from "./command.ts";
+import { type DeploymentOptions, OPTION, print, required, say } from "./command.ts";
 import { openForCommand } from "./federation.ts";
-import { print, say } from "./output.ts";
 
 const RUN_ID = ["--run-id <run>", "the run, or the other organisation; the open one when absent"] as const;
 export const RUN_OPTIONS = [OPTION.federation, RUN_ID, OPTION.json] as const;

@@ -7,8 +7,8 @@ import { currentStep, type Readmission } from "../../federation/readmission/read
 import { readmissionRooms, type WorkflowContext } from "../../federation/readmission/rooms.ts";
 import { RoomsChoice } from "../../federation/registry/readmission-record.ts";
 import type { DeploymentOptions } from "./command.ts";
+import { print, say, short } from "./command.ts";
 import { openForCommand, stepTable } from "./federation.ts";
-import { print, say, short } from "./output.ts";
 
 export const ROOMS_OPTION = [
   "--rooms <choice>",

@@ -10,9 +10,7 @@ import {
 } from "../../bridge/ledger/operator-commands.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { type CommandModule, defineCommand, fromConfigFile, OPTION } from "./command.ts";
-import { ExitCode } from "./exit-codes.ts";
-import { print, renderRows } from "./output.ts";
+import { type CommandModule, defineCommand, fromConfigFile, OPTION, print, renderRows } from "./command.ts";
 
 export async function onLedger<T>(
   configFile: string,
@@ -65,7 +63,7 @@ export function changing<T, Result extends string>(
         change(operations, found(await find(operations, name, now), what, list), now),
       );
       print(options, { result }, () => `${texts[result]}\n`);
-      return result === "unchanged" ? ExitCode.failed : ExitCode.ok;
+      return result === "unchanged" ? "failed" : "ok";
     },
   });
 }

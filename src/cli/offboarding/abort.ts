@@ -4,9 +4,8 @@ import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { abort } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
 import { statusOf } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
-import { defineCommand, required } from "../lib/command.ts";
+import { defineCommand, print, required } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
-import { print } from "../lib/output.ts";
 
 export const abortCommand = defineCommand({
   options: [required("--reason <word>", "why, as a code or a reference"), ...RUN_OPTIONS],

@@ -3,9 +3,8 @@ import { resolve } from "node:path";
 import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
 import { exportStatements } from "../../federation/offboarding/steps/exchange.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
-import { defineCommand } from "../lib/command.ts";
+import { defineCommand, print, say } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
-import { print, say } from "../lib/output.ts";
 
 export const exportCommand = defineCommand({
   arguments: [["<file>", "where to write it"]],

@@ -4,10 +4,8 @@ import { planeLabel } from "../../federation/plane-order.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import { type Evaluated, isSettled } from "../../records/conditions/evaluate.ts";
 import { stateOf } from "../federation/contain-or-restore.ts";
-import { defineCommand } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { defineCommand, short } from "../lib/command.ts";
 import { blockLines, openOffboarding, PROBE_OPTIONS, printDone, type RunStatus } from "../lib/offboarding.ts";
-import { short } from "../lib/output.ts";
 
 type NextResult = Awaited<ReturnType<typeof next>>;
 
@@ -26,7 +24,7 @@ planes 5, 4, 2 and 3 at once first.`,
     const result = await next(context, { run, skipCountersignature });
     const isOpen = result.did === "not_proved" || result.planes.some((one) => !isSettled(one));
     printDone(context, result.run, options, jsonOf(result), (status) => resultLines(result, status));
-    return isOpen ? ExitCode.incomplete : ExitCode.ok;
+    return isOpen ? "incomplete" : "ok";
   },
 });
 

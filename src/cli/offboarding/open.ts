@@ -18,11 +18,9 @@ import { openRun, openRunWith, type Run, runsWith } from "../../federation/offbo
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
-import { defineCommand, OPTION, type OptionValues, PARTNER } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { defineCommand, OPTION, type OptionValues, PARTNER, print, printJson, say } from "../lib/command.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { RECORD_OPTION, reportMissing } from "../lib/offboarding.ts";
-import { print, printJson, say } from "../lib/output.ts";
 
 const OPTIONS = [
   RECORD_OPTION,
@@ -56,7 +54,7 @@ and agrees with the registry. Opening again changes nothing. The run's ID is pri
       if (options.json === true) printJson({ record: path, missing, run: null });
       else reportMissing(options.record, missing);
       say(`Nothing is opened yet. Then again: drawbridge offboarding open ${shellWord(name)} …`);
-      return ExitCode.incomplete;
+      return "incomplete";
     }
     const problems = registryProblems(record, registry, entry);
     if (problems.length > 0) throw new RecordError(path, problems);
@@ -74,7 +72,7 @@ and agrees with the registry. Opening again changes nothing. The run's ID is pri
       if (parties === undefined || parties.some(({ organisation }) => organisation === name)) continue;
       say(`The trust file has no key of ${name}: nothing can be signed or taken in until it is there.`);
     }
-    return ExitCode.ok;
+    return "ok";
   },
 });
 

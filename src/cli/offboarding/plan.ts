@@ -1,9 +1,8 @@
 // drawbridge offboarding plan: what each remaining step of a removal would change.
 import { planRemoval } from "../../federation/offboarding/steps/status.ts";
-import { defineCommand } from "../lib/command.ts";
+import { defineCommand, print } from "../lib/command.ts";
 import { planText } from "../lib/federation.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";
-import { print } from "../lib/output.ts";
 
 export const planCommand = defineCommand({
   options: RUN_OPTIONS,

@@ -6,10 +6,8 @@ import { residualReport } from "../../federation/offboarding/duties/residual.ts"
 import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import { defineCommand, OPTION } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { defineCommand, OPTION, print, renderTableIfAny, say } from "../lib/command.ts";
 import { openForCommand } from "../lib/federation.ts";
-import { print, renderTableIfAny, say } from "../lib/output.ts";
 
 export const purgeCommand = defineCommand({
   arguments: [["<partner>", "server name, name of the registry file, or ID of the run"]],
@@ -30,12 +28,12 @@ Exit code 1: something is not gone yet, and is named. 5: purged; what the homese
     if (options.residual === true) {
       const report = await residualReport(context, found);
       print(options, report, () => residualText(report));
-      return ExitCode.ok;
+      return "ok";
     }
     if (options.confirm !== undefined) {
       const state = await runPurge(context, found, options.confirm);
       print(options, resultOf(state), () => resultText(state));
-      return leftOf(state).length > 0 ? ExitCode.incomplete : ExitCode.ok;
+      return leftOf(state).length > 0 ? "incomplete" : "ok";
     }
     const plan = await dryRun(context, found);
     const title = `The purge of ${counterpartyIn(found)}, run ${found.run}:\n`;
@@ -45,7 +43,7 @@ Exit code 1: something is not gone yet, and is named. 5: purged; what the homese
       say("Nothing was purged. To purge this and nothing else:");
       say(`  drawbridge offboarding purge ${where} --confirm ${plan.digest}`);
     }
-    return ExitCode.ok;
+    return "ok";
   },
 });
 

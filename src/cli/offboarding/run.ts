@@ -6,7 +6,6 @@ import { STAGE_NAMES } from "../../records/format/removal-stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";
 import { defineCommand, parser } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { blockLines, openOffboarding, PROBE_OPTIONS, printDone } from "../lib/offboarding.ts";
 
 const seconds = parser("number of seconds", (text) => {
@@ -41,16 +40,11 @@ Exit code 1: something that was signed for is open, or a statement does not hold
       const blocked = end === "blocked" ? steps.filter(({ blocks }) => blocks.length > 0) : [];
       return blocked.flatMap(({ step, blocks }) => [`${step}: NOT SHOWN CLOSED YET`, ...blockLines(blocks)]);
     });
-    return EXIT_BY_END[end];
+    return ENDINGS[end];
   },
 });
 
-const EXIT_BY_END = {
-  completed: ExitCode.ok,
-  paused: ExitCode.ok,
-  blocked: ExitCode.incomplete,
-  waiting: ExitCode.waiting,
-};
+const ENDINGS = { completed: "ok", paused: "ok", blocked: "incomplete", waiting: "waiting" } as const;
 
 /** Reads a file when it is there and is not the one that was read last. */
 function whenChanged(file: string): () => Uint8Array | undefined {

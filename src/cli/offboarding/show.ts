@@ -3,10 +3,8 @@ import { isObject } from "../../domain/json.ts";
 import { valueAt } from "../../federation/offboarding/private-record/check.ts";
 import { type PrivateRecordFile, readRecordFile } from "../../federation/offboarding/private-record/file.ts";
 import { RECORD_FIELDS } from "../../federation/offboarding/private-record/schema.ts";
-import { defineCommand, OPTION } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { defineCommand, OPTION, print, renderTable } from "../lib/command.ts";
 import { RECORD_OPTION, reportMissing } from "../lib/offboarding.ts";
-import { print, renderTable } from "../lib/output.ts";
 
 export const showCommand = defineCommand({
   options: [RECORD_OPTION, OPTION.json],
@@ -16,7 +14,7 @@ export const showCommand = defineCommand({
     const complete = missing.length === 0;
     print(options, { file, complete, missing, record: values }, () => recordTable(found));
     if (options.json !== true && !complete) reportMissing(options.record, missing);
-    return complete ? ExitCode.ok : ExitCode.incomplete;
+    return complete ? "ok" : "incomplete";
   },
 });
 

@@ -2,11 +2,9 @@
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { findRun, listRuns } from "../../federation/offboarding/run/run-file.ts";
 import { statusOf, waiverLines } from "../../federation/offboarding/steps/status.ts";
-import { defineCommand } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
+import { defineCommand, print } from "../lib/command.ts";
 import { openForCommand, stepTable } from "../lib/federation.ts";
 import { blockLines, nextLine, RUN_OPTIONS, type RunStatus } from "../lib/offboarding.ts";
-import { print } from "../lib/output.ts";
 
 export const statusCommand = defineCommand({
   options: [...RUN_OPTIONS, ["--all", "every run, the oldest first"]],
@@ -23,7 +21,7 @@ Read from this organisation's own files; no server is asked.`,
     const isBlocked = all.some(
       ({ ended, steps }) => ended === null && steps.some(({ blocks }) => blocks.length > 0),
     );
-    return isBlocked ? ExitCode.incomplete : ExitCode.ok;
+    return isBlocked ? "incomplete" : "ok";
   },
 });
 

@@ -3,7 +3,6 @@ import { planeLabel } from "../../federation/plane-order.ts";
 import { nextStep } from "../../federation/readmission/next-step.ts";
 import { verdictOf } from "../../federation/workflow/step-verdict.ts";
 import { defineCommand, OPTION, PARTNER } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { conditionText } from "../lib/federation.ts";
 import { openReadmission, printDone, ROOMS_OPTION } from "../lib/readmission.ts";
 
@@ -22,7 +21,7 @@ cannot be repaired is replaced either way. A run that was cut off goes on where 
     const result = await nextStep(context, { partner, rooms: options.rooms });
     const { readmission, ...step } = result;
     printDone(options, readmission, partner, step, (status) => `${status}${resultText(result)}`);
-    return result.proved ? ExitCode.ok : ExitCode.incomplete;
+    return result.proved ? "ok" : "incomplete";
   },
 });
 

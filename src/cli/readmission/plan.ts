@@ -1,9 +1,8 @@
 // drawbridge readmission plan: what each remaining step would change, and what becomes of the rooms.
 import { planReadmission } from "../../federation/readmission/next-step.ts";
 import { roomLines } from "../../federation/readmission/rooms.ts";
-import { defineCommand, OPTION, PARTNER } from "../lib/command.ts";
+import { defineCommand, OPTION, PARTNER, print } from "../lib/command.ts";
 import { planText } from "../lib/federation.ts";
-import { print } from "../lib/output.ts";
 import { openReadmission, ROOMS_OPTION } from "../lib/readmission.ts";
 
 export const planCommand = defineCommand({

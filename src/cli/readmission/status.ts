@@ -3,7 +3,6 @@ import { requireReadmission } from "../../federation/readmission/readmission.ts"
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
 import { defineCommand, OPTION, PARTNER } from "../lib/command.ts";
-import { ExitCode } from "../lib/exit-codes.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { printDone } from "../lib/readmission.ts";
 
@@ -16,6 +15,6 @@ export const statusCommand = defineCommand({
     const entry = findPartner(registry, partner);
     const readmission = await requireReadmission(federation, revision, entry.partner);
     printDone(options, readmission, partner, undefined, (status) => status);
-    return readmission.done ? ExitCode.ok : ExitCode.incomplete;
+    return readmission.done ? "ok" : "incomplete";
   },
 });

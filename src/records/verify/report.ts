@@ -23,7 +23,7 @@ const PARTS = [
 ] as const;
 
 /** `incomplete`: all that is managed is closed, but not all is managed; `unilateral`: the partner has shown nothing closed. */
-export type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
+type RecordOutcome = "verified" | "incomplete" | "unilateral" | "not_verified";
 
 const NO_RUN_EXPECTED = {
   where: "trust",

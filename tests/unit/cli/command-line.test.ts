@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { ExitCode, exitCodeOf } from "../../../src/cli/lib/exit-codes.ts";
-import { renderError, renderTable } from "../../../src/cli/lib/output.ts";
+import { renderError, renderTable } from "../../../src/cli/lib/command.ts";
+import { ExitCode, endingOf } from "../../../src/cli/lib/exit-codes.ts";
 import { buildProgram, COMMANDS, entryOf, PRODUCTS } from "../../../src/cli/program.ts";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";
@@ -107,10 +107,10 @@ describe("command line", () => {
   it("an error shows its hint, and its code decides the exit code", () => {
     const error = new DrawbridgeError("config_invalid", "a.yaml:3: wrong", { hint: "Correct it." });
     assert.equal(renderError(error), "error: a.yaml:3: wrong\nhint: Correct it.\n");
-    assert.equal(exitCodeOf(error), ExitCode.usage);
-    assert.equal(exitCodeOf(new DrawbridgeError("database_unavailable", "x")), ExitCode.unavailable);
-    assert.equal(exitCodeOf(new DrawbridgeError("card_rejected", "x")), ExitCode.failed);
-    assert.equal(exitCodeOf(new TypeError("x")), ExitCode.failed);
+    assert.equal(endingOf(error), "usage");
+    assert.equal(endingOf(new DrawbridgeError("database_unavailable", "x")), "unavailable");
+    assert.equal(endingOf(new DrawbridgeError("card_rejected", "x")), "failed");
+    assert.equal(endingOf(new TypeError("x")), "failed");
   });
 
   it("an unexpected error keeps its stack so that it can be reported", () => {

@@ -32,7 +32,7 @@ describe("import rules", () => {
       "src/federation/config.ts",
       "src/issuer/config.ts",
       "lab/lab.ts",
-      "src/cli/lib/output.ts",
+      "src/cli/lib/command.ts",
     ];
     assert.deepEqual(refusals("src/bridge/matrix/planted.ts", ...allowed, ...forbidden), forbidden);
   });

@@ -5,8 +5,6 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { stateOf } from "../../../../src/cli/federation/contain-or-restore.ts";
-import { progressReporter } from "../../../../src/cli/lib/federation.ts";
-import { blockLines } from "../../../../src/cli/lib/offboarding.ts";
 import {
   print,
   printError,
@@ -14,7 +12,9 @@ import {
   renderTable,
   say,
   tolerateClosedOutput,
-} from "../../../../src/cli/lib/output.ts";
+} from "../../../../src/cli/lib/command.ts";
+import { progressReporter } from "../../../../src/cli/lib/federation.ts";
+import { blockLines } from "../../../../src/cli/lib/offboarding.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { PlaneResult } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { blocksOf } from "../../../../src/federation/offboarding/steps/status.ts";
@@ -98,7 +98,7 @@ describe("printing", () => {
   it("nothing else in the CLI writes to a stream of the process", () => {
     const folder = join(import.meta.dirname, "../../../../src/cli");
     const found = readdirSync(folder, { recursive: true, encoding: "utf8" })
-      .filter((file) => file.endsWith(".ts") && file !== join("lib", "output.ts"))
+      .filter((file) => file.endsWith(".ts") && file !== join("lib", "command.ts"))
       .filter((file) => /process\.std(?:out|err)|console\./.test(readFileSync(join(folder, file), "utf8")));
     assert.deepEqual(found, []);
   });
