@@ -3,7 +3,7 @@
 // over the listener, so that a caller can go without emptying a bucket or losing the issuer's key set.
 import { isDeepStrictEqual } from "node:util";
 import { type InvocationFile, isOperationOf, type PublicationFile } from "../rendered-files/gateway-files.ts";
-import { ConfigError, yamlLineOf } from "../runtime/load-yaml.ts";
+import { ConfigError, readYaml } from "../runtime/load-yaml.ts";
 
 export type Quotas = InvocationFile["quotas"];
 
@@ -46,7 +46,7 @@ function refuseSharedPaths(publication: ParsedFile<PublicationFile>, invocation:
     }),
   ];
   type Place = (typeof places)[number];
-  const lineOf = ({ file, keys }: Place) => yamlLineOf(file.text, keys);
+  const lineOf = ({ file, keys }: Place) => readYaml(file.text).lineOf(keys);
   const describe = (place: Place) => `${place.keys.join(".")} (${place.file.file}:${lineOf(place)})`;
   const owners = new Map<string, Place>();
   const problems = places.flatMap((place): [Place, message: string][] => {

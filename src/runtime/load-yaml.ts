@@ -1,7 +1,18 @@
 // Configuration files: YAML checked by a schema that refuses unknown keys. Invariant: all errors of a file are reported at
 // once, each with file, line and hint; a secret's value never appears in one.
 import { dirname, resolve } from "node:path";
-import { type Document, isNode, LineCounter, parseDocument } from "yaml";
+import {
+  type Document,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Pair,
+  parseDocument,
+  visit,
+  type YAMLMap,
+} from "yaml";
 import * as z from "zod";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { readInput } from "./read-input.ts";
@@ -28,29 +39,81 @@ export class ConfigError extends DrawbridgeError {
   }
 }
 
-function parseText(text: string, file: string, lineCounter: LineCounter): Document {
-  let document: Document;
+/** The line of a key; that of its nearest parent when it is absent. */
+export type LineOf = (path: readonly PropertyKey[]) => number;
+
+/** What `readYaml` gives of a text that is not parsed. */
+export const unreadYaml = (message: string) => ({
+  ...{ document: undefined, lines: new LineCounter(), problems: [{ message, line: 1 }] },
+  ...{ values: undefined, lineOf: () => 1 },
+});
+
+/** A text as YAML, and what is wrong with it, which quotes nothing. Aliases are refused: a few lines of them can mean gigabytes. */
+export function readYaml(text: string) {
+  const lines = new LineCounter();
   try {
-    document = parseDocument(text, { lineCounter, uniqueKeys: true, strict: true });
+    const strict = { uniqueKeys: false, strict: true, merge: false, schema: "core" } as const;
+    const document = parseDocument(text, { lineCounter: lines, ...strict });
+    const aliases: number[] = [];
+    visit(document, { Alias: (_, { range }) => void aliases.push(range?.[0] ?? 0) });
+    const found = [
+      ...document.errors.map(({ code, pos }) => {
+        return [`not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`, pos[0]] as const;
+      }),
+      ...repeatedKeys(document.contents).map((offset) => ["the key is written twice", offset] as const),
+      ...aliases.map((offset) => ["has an alias (*name)", offset] as const),
+    ];
+    const problems = found.map(([message, offset]) => ({ message, line: lines.linePos(offset).line }));
+    const values: unknown = problems.length > 0 ? undefined : document.toJS({ maxAliasCount: 0 });
+    return { document, lines, problems, values, lineOf: lineLookup(document, lines) };
   } catch {
     // The parser itself gives up, on values nested by the thousand for one.
-    throw new ConfigError(file, [{ line: 1, path: "", message: "not valid YAML: cannot be parsed" }]);
+    return unreadYaml("not valid YAML: too deep or malformed");
   }
-  const problems = document.errors.map(({ pos, code }) => {
-    const message = `not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`;
-    return { line: lineCounter.linePos(pos[0]).line, path: "", message };
-  });
-  if (problems.length > 0) throw new ConfigError(file, problems);
-  return document;
 }
 
-/** The plain value. Aliases are refused: a few lines of them can mean gigabytes. */
-function plainValueOf(document: Document, file: string): unknown {
-  try {
-    return document.toJS({ maxAliasCount: 0 });
-  } catch {
-    throw new ConfigError(file, [{ line: 1, path: "", message: "anchors and aliases are not allowed" }]);
-  }
+/** Offsets of keys that their map has already. The parser's own check is quadratic. */
+function repeatedKeys(node: unknown): number[] {
+  if (isSeq(node)) return node.items.flatMap(repeatedKeys);
+  if (!isMap(node)) return [];
+  const names = new Set<string>();
+  return node.items.flatMap(({ key, value }) => {
+    const name = isScalar(key) ? String(key.value) : "";
+    const twice = names.has(name);
+    names.add(name);
+    const offset = isNode(key) ? (key.range?.[0] ?? 0) : 0;
+    return [...(twice ? [offset] : []), ...repeatedKeys(value)];
+  });
+}
+
+/** Looks lines up; each map is indexed once, so that many problems of one map stay cheap. */
+function lineLookup(document: Document.Parsed, lines: LineCounter): LineOf {
+  const indexes = new WeakMap<YAMLMap, Map<string, Pair>>();
+  const pairOf = (map: YAMLMap, name: string) => {
+    const index =
+      indexes.get(map) ??
+      new Map(map.items.map((pair) => [isScalar(pair.key) ? String(pair.key.value) : "", pair]));
+    indexes.set(map, index);
+    return index.get(name);
+  };
+  return (path) => {
+    let node: unknown = document.contents;
+    let line = 1;
+    for (const step of path) {
+      let key: unknown;
+      if (isMap(node)) {
+        const pair = pairOf(node, String(step));
+        key = pair?.key;
+        node = pair?.value;
+      } else if (isSeq(node)) {
+        node = node.items[Number(step)];
+        key = node;
+      } else break;
+      if (!isNode(key) || !key.range) break;
+      line = lines.linePos(key.range[0]).line;
+    }
+    return line;
+  };
 }
 
 function lineOf(document: Document, lineCounter: LineCounter, path: readonly PropertyKey[]): number {
@@ -61,24 +124,23 @@ function lineOf(document: Document, lineCounter: LineCounter, path: readonly Pro
   return 1;
 }
 
-/** The line of a key's value in a text that has been parsed before, or of the nearest one around it. */
-export function yamlLineOf(text: string, path: readonly PropertyKey[]): number {
-  const lineCounter = new LineCounter();
-  return lineOf(parseDocument(text, { lineCounter }), lineCounter, path);
-}
-
 /** Parses YAML text against a schema. @throws ConfigError listing every problem with its line. */
 export function parseYaml<Schema extends z.ZodType>(schema: Schema, text: string, file: string) {
-  const lineCounter = new LineCounter();
-  const document = parseText(text, file, lineCounter);
+  const { document, lines, problems: broken, values } = readYaml(text);
+  if (document === undefined || broken.length > 0) {
+    throw new ConfigError(
+      file,
+      broken.map((one) => ({ ...one, path: "" })),
+    );
+  }
   // A file is read once: compiling its schema would cost more than it saves.
-  const result = schema.safeParse(plainValueOf(document, file), { jitless: true });
+  const result = schema.safeParse(values, { jitless: true });
   if (result.success) return result.data;
   const problems = result.error.issues.map((issue) => {
     const unknown = issue.code === "unrecognized_keys" ? [issue.keys[0] ?? ""] : [];
     const path = [...issue.path, ...unknown];
     const message = isMissing(issue) ? "is missing" : issue.message;
-    return { line: lineOf(document, lineCounter, path), path: path.map(String).join("."), message };
+    return { line: lineOf(document, lines, path), path: path.map(String).join("."), message };
   });
   throw new ConfigError(file, problems);
 }

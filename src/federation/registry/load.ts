@@ -3,20 +3,8 @@
 // registry/ that would be ignored is a problem, because it seems to admit somebody; hostile input ends in problems: size and
 // depth are bounded before the parser sees the text, aliases are refused.
 import { LRUCache } from "lru-cache";
-import {
-  type Document,
-  isMap,
-  isNode,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Pair,
-  parseDocument,
-  visit,
-  type YAMLMap,
-} from "yaml";
 import type * as z from "zod";
-import { isMissing } from "../../runtime/load-yaml.ts";
+import { isMissing, type LineOf, readYaml, unreadYaml } from "../../runtime/load-yaml.ts";
 import { crossCheck } from "./cross-checks.ts";
 import { ORGANISATION_FILE, Organisation } from "./organisation.ts";
 import { Partner, type PartnerEntry, type Registry } from "./partner.ts";
@@ -139,8 +127,6 @@ const BYTES_MAX = 1_048_576;
 const DEPTH_MAX = 32;
 
 type Path = readonly PropertyKey[];
-/** The line of a key; that of its nearest parent when it is absent. */
-export type LineOf = (path: Path) => number;
 
 /** One file, with every problem in it; the value is undefined when there is any. */
 function readRegistryFile<Value>(schema: z.ZodType<Value>, text: string, file: string) {
@@ -172,33 +158,12 @@ function besides(secrets: readonly RegistryProblem[], problems: readonly Registr
   return [...once.values(), ...problems.filter(({ line }) => !lines.has(line))];
 }
 
-/** A text as YAML, and what keeps it from being read, which quotes nothing. `isRefused`: it was not given to the parser. */
+/** As `readYaml`, within bounds. `isRefused`: it was not given to the parser. */
 export function parseBounded(text: string) {
-  const lines = new LineCounter();
-  const failed = (message: string, isRefused: boolean) => ({
-    ...{ isRefused, document: undefined, lines, problems: [{ message, line: 1 }] },
-    ...{ values: undefined, lineOf: () => 1 },
-  });
   const refused = refuseBeforeParsing(text);
-  if (refused !== undefined) return failed(refused, true);
-  try {
-    const strict = { uniqueKeys: false, strict: true, merge: false, schema: "core" } as const;
-    const document = parseDocument(text, { lineCounter: lines, ...strict });
-    const aliases: number[] = [];
-    visit(document, { Alias: (_, { range }) => void aliases.push(range?.[0] ?? 0) });
-    const found = [
-      ...document.errors.map(({ code, pos }) => {
-        return [`not valid YAML: ${code.toLowerCase().replaceAll("_", " ")}`, pos[0]] as const;
-      }),
-      ...repeatedKeys(document.contents).map((offset) => ["the key is written twice", offset] as const),
-      ...aliases.map((offset) => ["has an alias (*name)", offset] as const),
-    ];
-    const problems = found.map(([message, offset]) => ({ message, line: lines.linePos(offset).line }));
-    const values = problems.length > 0 ? undefined : document.toJS({ maxAliasCount: 0 });
-    return { isRefused: false, document, lines, problems, values, lineOf: lineLookup(document, lines) };
-  } catch {
-    return failed("not valid YAML: too deep or malformed", false);
-  }
+  return refused === undefined
+    ? { isRefused: false, ...readYaml(text) }
+    : { isRefused: true, ...unreadYaml(refused) };
 }
 
 function refuseBeforeParsing(text: string): string | undefined {
@@ -238,48 +203,4 @@ function schemaProblems(issue: z.core.$ZodIssue, file: string, lineOf: LineOf): 
 export function dotted(path: Path): string {
   const steps = path.map((step) => String(step).replaceAll(/[^\x21-\x7e]/g, "?"));
   return steps.map((step) => step.slice(0, 64)).join(".");
-}
-
-/** Offsets of keys that their map has already. The parser's own check is quadratic. */
-function repeatedKeys(node: unknown): number[] {
-  if (isSeq(node)) return node.items.flatMap(repeatedKeys);
-  if (!isMap(node)) return [];
-  const names = new Set<string>();
-  return node.items.flatMap(({ key, value }) => {
-    const name = isScalar(key) ? String(key.value) : "";
-    const twice = names.has(name);
-    names.add(name);
-    const offset = isNode(key) ? (key.range?.[0] ?? 0) : 0;
-    return [...(twice ? [offset] : []), ...repeatedKeys(value)];
-  });
-}
-
-/** Looks lines up; each map is indexed once, so that many problems of one map stay cheap. */
-function lineLookup(document: Document.Parsed, lines: LineCounter): LineOf {
-  const indexes = new WeakMap<YAMLMap, Map<string, Pair>>();
-  const pairOf = (map: YAMLMap, name: string) => {
-    const index =
-      indexes.get(map) ??
-      new Map(map.items.map((pair) => [isScalar(pair.key) ? String(pair.key.value) : "", pair]));
-    indexes.set(map, index);
-    return index.get(name);
-  };
-  return (path) => {
-    let node: unknown = document.contents;
-    let line = 1;
-    for (const step of path) {
-      let key: unknown;
-      if (isMap(node)) {
-        const pair = pairOf(node, String(step));
-        key = pair?.key;
-        node = pair?.value;
-      } else if (isSeq(node)) {
-        node = node.items[Number(step)];
-        key = node;
-      } else break;
-      if (!isNode(key) || !key.range) break;
-      line = lines.linePos(key.range[0]).line;
-    }
-    return line;
-  };
 }

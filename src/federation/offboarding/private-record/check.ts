@@ -6,7 +6,8 @@ import { type Document, isMap, isScalar, isSeq, type LineCounter, visit } from "
 import type * as z from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
 import { isObject } from "../../../domain/json.ts";
-import { dotted, type LineOf, parseBounded } from "../../registry/load.ts";
+import type { LineOf } from "../../../runtime/load-yaml.ts";
+import { dotted, parseBounded } from "../../registry/load.ts";
 import { type RegistryProblem, renderProblem } from "../../registry/problems.ts";
 import { type BrokenRule, brokenByComment, brokenByText, brokenByValue } from "./content-rules.ts";
 import { PrivateRecord, RECORD_FIELDS } from "./schema.ts";
