@@ -11,7 +11,7 @@ import { federationStatus } from "../src/federation/containment/federation-statu
 import { assemblePack, packProblems } from "../src/federation/evidence/pack.ts";
 import { CONTAINMENT_ORDER } from "../src/federation/plane-order.ts";
 import { runPass } from "../src/federation/reconcile/pass.ts";
-import { ContainmentRecord } from "../src/federation/registry/containment-record.ts";
+import { ContainmentRecord } from "../src/federation/registry/committed-records.ts";
 import { PolicyFile } from "../src/rendered-files/border-policy.ts";
 import {
   changedPaths,

@@ -16,10 +16,9 @@ import { PrivateRecord } from "../src/federation/offboarding/private-record/sche
 import { RoomsIntent } from "../src/federation/planes/rooms/render.ts";
 import { ProbeFile } from "../src/federation/probes/config.ts";
 import { NewIdentities } from "../src/federation/readmission/readmission.ts";
-import { ContainmentRecord } from "../src/federation/registry/containment-record.ts";
+import { ContainmentRecord, ReadmissionRecord } from "../src/federation/registry/committed-records.ts";
 import { Organisation } from "../src/federation/registry/organisation.ts";
 import { Partner } from "../src/federation/registry/partner.ts";
-import { ReadmissionRecord } from "../src/federation/registry/readmission-record.ts";
 import { DriftRecord } from "../src/federation/state/plane-records.ts";
 import { GatewayConfigFile } from "../src/gateway/config.ts";
 import { IssuerConfigFile } from "../src/issuer/config.ts";

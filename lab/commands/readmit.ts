@@ -1,6 +1,6 @@
 // fed:readmit: readmits a removed organisation, between the operators of both.
 import { renderJson } from "../../src/cli/lib/command.ts";
-import { RoomsChoice } from "../../src/federation/registry/readmission-record.ts";
+import { RoomsChoice } from "../../src/federation/registry/committed-records.ts";
 import { paletteFor } from "../progress.ts";
 import { readmit } from "../readmit/readmit.ts";
 import { renderReadmitted } from "../readmit/render.ts";

@@ -2,7 +2,7 @@
 // the specification, on both sides; then people of both ask again.
 import * as z from "zod";
 import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
-import type { RoomsChoice } from "../../src/federation/registry/readmission-record.ts";
+import type { RoomsChoice } from "../../src/federation/registry/committed-records.ts";
 import { READMISSION } from "../../src/federation/workflow/procedure.ts";
 import { type AskResult, ask } from "../ask/ask.ts";
 import { type Lab, SOURCES } from "../lab.ts";

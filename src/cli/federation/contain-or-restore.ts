@@ -14,7 +14,7 @@ import { openRunWith } from "../../federation/offboarding/run/run-file.ts";
 import type { PlaneName } from "../../federation/plane-order.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
-import type { Act } from "../../federation/registry/containment-record.ts";
+import type { Act } from "../../federation/registry/committed-records.ts";
 import { findPartner, isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";

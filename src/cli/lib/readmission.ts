@@ -5,7 +5,7 @@ import { planeLabel } from "../../federation/plane-order.ts";
 import { readmissionStatus } from "../../federation/readmission/next-step.ts";
 import { currentStep, type Readmission } from "../../federation/readmission/readmission.ts";
 import { readmissionRooms, type WorkflowContext } from "../../federation/readmission/rooms.ts";
-import { RoomsChoice } from "../../federation/registry/readmission-record.ts";
+import { RoomsChoice } from "../../federation/registry/committed-records.ts";
 import type { DeploymentOptions } from "./command.ts";
 import { print, say, short } from "./command.ts";
 import { openForCommand, stepTable } from "./federation.ts";

@@ -20,7 +20,7 @@ import { verifySignatures } from "../../records/verify/verify-signatures.ts";
 import { commitToBranch, untilCommitted } from "../change/commit-change.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { CONTAINMENTS, containmentRecordsOf } from "../registry/containment-record.ts";
+import { CONTAINMENTS, containmentRecordsOf } from "../registry/committed-records.ts";
 import { gitLine } from "../repository/git.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 

@@ -9,7 +9,7 @@ import { setAsideLines } from "../change/commit-change.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { type Act, ContainmentRecord, containmentRecordPath } from "../registry/containment-record.ts";
+import { type Act, ContainmentRecord, containmentRecordPath } from "../registry/committed-records.ts";
 import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
 import { commitStep } from "../workflow/plan.ts";

@@ -14,7 +14,7 @@ import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
 import type { FederationConfig } from "../config.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
 import type { acceptedState } from "../reconcile/accept-head.ts";
-import { CONTAINMENTS, ContainmentRecord, containmentRecordsOf } from "../registry/containment-record.ts";
+import { CONTAINMENTS, ContainmentRecord, containmentRecordsOf } from "../registry/committed-records.ts";
 import { closedPlanes, Partner, type PartnerEntry } from "../registry/partner.ts";
 import { collectStream, STREAM_NAMES, StreamEvidence, StreamSummary, type Window } from "./record-streams.ts";
 

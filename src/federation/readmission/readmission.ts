@@ -22,14 +22,14 @@ import { brokenByText } from "../offboarding/private-record/content-rules.ts";
 import { openRunWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
-import { findPartner, isRemoved, type PartnerEntry, type Registry, retireAll } from "../registry/partner.ts";
 import {
   READMISSIONS,
   type ReadmissionRecord,
   RoomsChoice,
   readmissionRecordPath,
   readmissionRecordsIn,
-} from "../registry/readmission-record.ts";
+} from "../registry/committed-records.ts";
+import { findPartner, isRemoved, type PartnerEntry, type Registry, retireAll } from "../registry/partner.ts";
 import { ServerKeyIdentifier } from "../registry/retired-identities.ts";
 import { retiredIn } from "../registry/retired-identities-checks.ts";
 import type { Revision } from "../repository/repository.ts";

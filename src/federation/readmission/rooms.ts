@@ -19,7 +19,7 @@ import { journalIn, type RoomRecord, recordOf } from "../planes/rooms/undo-journ
 import { acceptedState } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
-import type { RoomsChoice } from "../registry/readmission-record.ts";
+import type { RoomsChoice } from "../registry/committed-records.ts";
 import type { ObserveFromOutside } from "../workflow/observe-plane.ts";
 import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";

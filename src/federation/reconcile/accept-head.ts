@@ -3,9 +3,8 @@
 // reason is recorded.
 import { DrawbridgeError, undefinedFor } from "../../domain/errors.ts";
 import { printableLine } from "../../domain/printable.ts";
-import { CONTAINMENTS, restoredBy } from "../registry/containment-record.ts";
+import { CONTAINMENTS, READMISSIONS, restoredBy } from "../registry/committed-records.ts";
 import { RegistryError } from "../registry/problems.ts";
-import { READMISSIONS } from "../registry/readmission-record.ts";
 import {
   endedContainments,
   lostRetirement,

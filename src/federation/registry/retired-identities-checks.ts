@@ -3,10 +3,10 @@
 // it is for is closed, and nowhere else; an organisation's list of retired identities never becomes shorter.
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
+import { readmissionRecordsIn } from "./committed-records.ts";
 import { ORGANISATION_FILE } from "./organisation.ts";
 import { applicantsOf, consumptions, type PartnerEntry, type Registry } from "./partner.ts";
 import { broken, type CrossProblem } from "./problems.ts";
-import { readmissionRecordsIn } from "./readmission-record.ts";
 import { type Retired, thumbprintOf, withCardKeys } from "./retired-identities.ts";
 
 /** Where an identity stands; nothing of an entry is in force while its plane is closed, in the file `closedIn`. */

@@ -24,11 +24,11 @@ import { renderAll } from "../planes/render.ts";
 import { enforcementOf, refuseUnsafeAcl, serverAcl } from "../planes/rooms/acl.ts";
 import { ROOMS_INTENT, RoomsIntent } from "../planes/rooms/render.ts";
 import { TRANSPORT_INCLUDE, TransportInclude } from "../planes/transport/render.ts";
+import { READMISSIONS } from "../registry/committed-records.ts";
 import { serverOfSender } from "../registry/cross-checks.ts";
 import { loadRegistry } from "../registry/load.ts";
 import { type Partner, planeState, type Registry } from "../registry/partner.ts";
 import { RegistryError, type RegistryProblem, renderProblem } from "../registry/problems.ts";
-import { READMISSIONS } from "../registry/readmission-record.ts";
 import { withoutReadmission } from "../registry/retired-identities-checks.ts";
 
 /** Files are given by their path in the repository: those of the registry, the renders, the records of re-admissions. */

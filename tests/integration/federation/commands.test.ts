@@ -10,7 +10,7 @@ import { stringify } from "yaml";
 import { systemRandom } from "../../../src/domain/clock.ts";
 import { type AbuseReport, signReport } from "../../../src/federation/abuse/report.ts";
 import { changeRun, writeRun } from "../../../src/federation/offboarding/run/run-file.ts";
-import { ContainmentRecord } from "../../../src/federation/registry/containment-record.ts";
+import { ContainmentRecord } from "../../../src/federation/registry/committed-records.ts";
 import { openStateFolder } from "../../../src/federation/state/folder.ts";
 import { fileSigner } from "../../../src/records/sign/signer.ts";
 import { runCliHere } from "../../support/cli-in-process.ts";

@@ -6,8 +6,8 @@ import { PLANE_NAMES } from "../../../src/federation/plane-order.ts";
 import { renderAll } from "../../../src/federation/planes/render.ts";
 import { nextStep } from "../../../src/federation/readmission/next-step.ts";
 import type { WorkflowContext } from "../../../src/federation/readmission/rooms.ts";
+import { ReadmissionRecord } from "../../../src/federation/registry/committed-records.ts";
 import { loadRegistry } from "../../../src/federation/registry/load.ts";
-import { ReadmissionRecord } from "../../../src/federation/registry/readmission-record.ts";
 import type { Repository } from "../../../src/federation/repository/repository.ts";
 import { APPROVAL, FRESH } from "../../support/readmission.ts";
 

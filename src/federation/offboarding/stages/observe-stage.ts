@@ -17,8 +17,8 @@ import {
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { desiredPlane } from "../../reconcile/desired-state.ts";
+import { READMISSIONS } from "../../registry/committed-records.ts";
 import { type Partner, partnerEntry, planeState } from "../../registry/partner.ts";
-import { READMISSIONS } from "../../registry/readmission-record.ts";
 import { parseRevision } from "../../repository/repository.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../../workflow/observe-plane.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { renderAll } from "../../../../src/federation/planes/render.ts";
-import { ContainmentRecord } from "../../../../src/federation/registry/containment-record.ts";
+import { ContainmentRecord } from "../../../../src/federation/registry/committed-records.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { AT, controlRepository, openControl } from "../../../support/control-repository.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

@@ -1,11 +1,14 @@
-// svc.federation.readmission.v1: that a partner comes back as a new one, and, at the end, what proved it.
-// Invariants: content-free; one record an act, committed; every field is an identifier, a digest or a time.
-// Published as docs/reference/schemas/svc.federation.readmission.v1.schema.json.
+// svc.federation.containment.v1: that a partner was contained, or restored; svc.federation.readmission.v1: that one comes back
+// as a new one, and, at the end, what proved it; and which records end a containment. Invariants: content-free, so that every
+// field is an identifier, a digest or a time; one record an act, committed with it; its file's name says when, whom and what.
+// Published in docs/reference/schemas.
 import * as z from "zod";
+import { sha256Tagged } from "../../domain/digest.ts";
 import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { parseJson } from "../../domain/json.ts";
 import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../../records/format/fields.ts";
 import { PLANE_NAMES } from "../plane-order.ts";
+import { Partner } from "./partner.ts";
 
 export const RoomsChoice = z.enum(["new", "reopen"]);
 export type RoomsChoice = z.output<typeof RoomsChoice>;
@@ -60,4 +63,44 @@ export function recordPath(
   // A server name may have a port or an IPv6 address, which not every file system takes in a name.
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `${folder}/${timestamp.replaceAll(/[-:]/g, "")}-${server}-${what}.json`;
+}
+
+export const Act = z.enum(["contain", "restore"]);
+export type Act = z.output<typeof Act>;
+
+export const ContainmentRecord = z.strictObject({
+  schema: z.literal("svc.federation.containment.v1"),
+  act: Act,
+  server_name: Identifier,
+  azp: Identifier,
+  classification: Partner.shape.classification,
+  /** The commit whose registry the re-render was made from, this act's change aside. */
+  git_revision: GitRevision,
+  timestamp: Instant,
+  planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
+});
+export type ContainmentRecord = z.output<typeof ContainmentRecord>;
+
+export const CONTAINMENTS = "records/containment";
+
+export function containmentRecordsOf(serverName: string, texts: ReadonlyMap<string, string>) {
+  return [...texts].flatMap(([path, text]) => {
+    const record = ContainmentRecord.safeParse(parseJson(text)).data;
+    return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];
+  });
+}
+
+export function containmentRecordPath(record: ContainmentRecord): string {
+  return recordPath(CONTAINMENTS, record, record.act);
+}
+
+const Ending = z.union([ContainmentRecord, ReadmissionRecord]);
+
+/** The server names of the partners whose containment is ended by the last of these records that contains or restores them. */
+export function restoredBy(texts: readonly string[]): ReadonlySet<string> {
+  const records = texts.flatMap((text) => Ending.safeParse(parseJson(text)).data ?? []);
+  const acts = records.filter(({ act }) => act !== "completed");
+  acts.sort((left, right) => Date.parse(left.timestamp) - Date.parse(right.timestamp));
+  const last = new Map(acts.map(({ server_name, act }) => [server_name, act]));
+  return new Set([...last.keys()].filter((name) => last.get(name) !== "contain"));
 }
