@@ -93,16 +93,15 @@ export async function performAndPrint(
   reportAct(result, resolve(deployment.directory, deployment.repository.path));
   if (act === "restore" && json !== true) write(limitLines(act, serverName));
   const onPlane = json === true ? say : (text: string) => write([text]);
-  const results = apply === true ? await applySteps(act, result, federation, onPlane) : undefined;
+  const results = apply === true ? await applySteps(result, federation, onPlane) : undefined;
   const gateway = results?.find(({ plane, done }) => plane === "gateway" && done);
   // What was put right since may have been open until then.
   const closedAt = gateway?.repairedAt ?? gateway?.at ?? null;
   const isManaged = deployment.gateway !== undefined;
   const closed = !isManaged ? "unmanaged" : closedAt === null ? undefined : Date.parse(closedAt);
-  if (json === true) {
-    printJson(jsonOf(result, results, limitsOf(act, serverName, closed)));
-  } else {
-    write(results === undefined ? stepLines(act, result, config) : leftLines(act, results, result, config));
+  if (json === true) printJson(jsonOf(result, results, limitsOf(act, serverName, closed)));
+  else {
+    write(results === undefined ? stepLines(result, config) : leftLines(results, result, config));
     if (act === "contain") write(limitLines(act, serverName, closed));
   }
   return results === undefined || results.every(isSettled) ? "ok" : "incomplete";
@@ -110,8 +109,8 @@ export async function performAndPrint(
 
 /** A partner that is being removed at once is not let back in meanwhile. @throws DrawbridgeError `guard_refused`, `usage`, `head_refused` */
 async function refuseInEmergency(federation: Federation, name: string): Promise<void> {
-  const { registry } = (await acceptedState(federation)).desired;
-  const { serverName } = findPartner(registry, name).partner;
+  const { desired } = await acceptedState(federation);
+  const { serverName } = findPartner(desired.registry, name).partner;
   const run = openRunWith(federation.state, serverName);
   if (run?.kind !== "emergency") return;
   const what = `an emergency removal between ${serverName} and us is open (run ${run.run}); nothing was changed`;
@@ -121,12 +120,7 @@ async function refuseInEmergency(federation: Federation, name: string): Promise<
 }
 
 /** Prints each plane as it ends; and once more only where a later observation has found something else. */
-async function applySteps(
-  act: Act,
-  result: ActResult,
-  federation: Federation,
-  write: (text: string) => void,
-): Promise<readonly PlaneResult[]> {
+async function applySteps({ act, partner }: ActResult, federation: Federation, write: typeof say) {
   const order = PROCEDURES[act].steps.map(({ plane }) => planeWords(plane)).join(", ");
   say(`In ${WORDS[act].order} order: ${order}.`);
   const reported = new Map<PlaneName, string>();
@@ -135,8 +129,8 @@ async function applySteps(
     if (reported.get(one.plane) !== text) write(text);
     reported.set(one.plane, text);
   };
-  const results = await applyPlanes(federation, act, result.partner, reportOnce);
-  for (const one of results) reportOnce(one);
+  const results = await applyPlanes(federation, act, partner, reportOnce);
+  results.forEach(reportOnce);
   return results;
 }
 
@@ -150,9 +144,8 @@ function reportAct({ act, partner, record, recordPath, revision, setAside }: Act
       );
     }
   } else {
-    const record = shellWord(`${short(revision)}:${recordPath}`);
     say(`${who} is ${WORDS[act].committed} in commit ${short(revision)}. The record:`);
-    say(`  git -C ${shellWord(repository)} show ${record}`);
+    say(`  git -C ${shellWord(repository)} show ${shellWord(`${short(revision)}:${recordPath}`)}`);
   }
   if (setAside?.reason === "head_refused") {
     say(`SET ASIDE: the head is refused; this is built on ${short(setAside.lastGood)}, the last good one.`);
@@ -164,7 +157,7 @@ function reportAct({ act, partner, record, recordPath, revision, setAside }: Act
   }
 }
 
-function stepLines(act: Act, { partner }: ActResult, config: string): readonly string[] {
+function stepLines({ act, partner }: ActResult, config: string): readonly string[] {
   const file = shellWord(config);
   return [
     `Remaining steps, in this order (or all of them: drawbridge federation ${act} ${shellWord(partner.name)} --config ${file} --apply):`,
@@ -207,7 +200,7 @@ function planeLines(act: Act, one: PlaneResult): readonly string[] {
   ];
 }
 
-function leftLines(act: Act, results: readonly PlaneResult[], { partner }: ActResult, config: string) {
+function leftLines(results: readonly PlaneResult[], { act, partner }: ActResult, config: string) {
   const left = results.filter((one) => !isSettled(one)).map(({ plane }) => planeWords(plane));
   const command = (verb: Act | "probe") =>
     `  drawbridge federation ${verb} ${shellWord(partner.name)} --config ${shellWord(config)}`;
@@ -229,17 +222,12 @@ function limitLines(...[act, ...more]: Parameters<typeof limitsOf>): readonly st
 }
 
 function jsonOf(result: ActResult, results: readonly PlaneResult[] | undefined, limits: readonly string[]) {
+  const { act, partner, revision, record, recordPath, setAside } = result;
   return {
-    act: result.act,
-    partner: { name: result.partner.name, serverName: result.partner.partner.serverName },
-    revision: result.revision,
-    already: result.record === undefined,
-    record: result.record ?? null,
-    recordPath: result.recordPath ?? null,
-    setAside: result.setAside ?? null,
-    steps: PROCEDURES[result.act].steps.map(({ plane }) => plane),
-    planes: results ?? null,
-    limits,
+    ...{ act, partner: { name: partner.name, serverName: partner.partner.serverName }, revision },
+    ...{ already: record === undefined, record: record ?? null, recordPath: recordPath ?? null },
+    ...{ setAside: setAside ?? null, steps: PROCEDURES[act].steps.map(({ plane }) => plane) },
+    ...{ planes: results ?? null, limits },
   };
 }
 
