@@ -24,8 +24,6 @@ private_jwk.`,
     const identity = readPublicIdentity(options.jwks, options.keyId);
     const { cardUrl, allowedOrigin } = options;
     const allowedOrigins = allowedOrigin === undefined ? [] : [allowedOrigin];
-    return changeIdentity(options, (context, parts) =>
-      addAgent(context, parts, { agent, cardUrl, identity, allowedOrigins }),
-    );
+    return changeIdentity(options, addAgent, { agent, cardUrl, identity, allowedOrigins });
   },
 });

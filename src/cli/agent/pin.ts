@@ -24,8 +24,6 @@ retired_key, private_jwk.`,
   run([partner, agent], options) {
     const identity = readPublicIdentity(options.jwk, options.keyId);
     const { replaces, oldCard } = options;
-    return changeIdentity(options, (context, parts) =>
-      pinAgent(context, parts, { partner, agent, identity, replaces, oldCard }),
-    );
+    return changeIdentity(options, pinAgent, { partner, agent, identity, replaces, oldCard });
   },
 });

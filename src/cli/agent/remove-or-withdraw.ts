@@ -9,8 +9,7 @@ export const removeCommand = defineCommand({
   help: `
 Its entry goes, and the bridge carries it no more; its ghost stays in its rooms and answers that the agent is no longer
 offered. Its key is not retired: it may be added again. For a key that must never be trusted again: agent withdraw.`,
-  run: ([agent], options) =>
-    changeIdentity(options, (context, parts) => withdrawAgent(context, parts, { agent, keepsKey: true })),
+  run: ([agent], options) => changeIdentity(options, withdrawAgent, { agent, keepsKey: true }),
 });
 
 export const withdrawCommand = defineCommand({
@@ -23,6 +22,5 @@ export const withdrawCommand = defineCommand({
 An agent that our bridge carries: its entry goes, its pin is retired, and the bridge quarantines it at once.
 An agent of ours: the partner may invoke it no more (its authorization, and the card where nobody else consumes
 it). Everything else of the partner, and planes 1 to 3, stay as they are.`,
-  run: ([partner, agent], options) =>
-    changeIdentity(options, (context, parts) => withdrawAgent(context, parts, { partner, agent })),
+  run: ([partner, agent], options) => changeIdentity(options, withdrawAgent, { partner, agent }),
 });

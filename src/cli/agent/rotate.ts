@@ -26,13 +26,11 @@ new pin, also in the new key's name, and the card that is served verifies. Guard
 nothing_to_rotate, pinned_jwk, staged_key, retired_key, in_version_control.`,
   run([agent], options) {
     const { keyId, newKey: newKeyFile, oldCard } = options;
-    return changeIdentity(options, (context, parts) =>
-      rotateAgent(context, parts, {
-        ...{ agent, keyId, newKeyFile, oldCard, isLost: options.lost === true },
-        keyFile: resolve(options.key),
-        cardFile: resolve(options.card),
-        cardUrl: (registry) => options.cardUrl ?? publishedCardUrl(context.config, registry, agent),
-      }),
-    );
+    return changeIdentity(options, rotateAgent, {
+      ...{ agent, keyId, newKeyFile, oldCard, isLost: options.lost === true },
+      keyFile: resolve(options.key),
+      cardFile: resolve(options.card),
+      cardUrl: (registry, config) => options.cardUrl ?? publishedCardUrl(config, registry, agent),
+    });
   },
 });

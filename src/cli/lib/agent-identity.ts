@@ -1,6 +1,6 @@
 // What the commands on one agent share: they change its identity in the registry, keep the evidence, and print both.
 import { systemClock } from "../../domain/clock.ts";
-import { agentParts, keepEvidence } from "../../federation/agents/commit-and-prove.ts";
+import { type AgentParts, agentParts, keepEvidence } from "../../federation/agents/commit-and-prove.ts";
 import { readOldCard } from "../../federation/agents/key-files.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import type { DeploymentOptions } from "./command.ts";
@@ -9,12 +9,13 @@ import { conditionText, openForCommand } from "./federation.ts";
 
 type IdentityResult = Parameters<typeof keepEvidence>[1];
 
-export async function changeIdentity(
+export async function changeIdentity<Request>(
   options: DeploymentOptions,
-  change: (federation: Federation, parts: ReturnType<typeof agentParts>) => Promise<IdentityResult>,
+  change: (federation: Federation, parts: AgentParts, request: Request) => Promise<IdentityResult>,
+  request: Request,
 ) {
   const federation = await openForCommand(options.config);
-  const result = await change(federation, agentParts(federation.config, systemClock));
+  const result = await change(federation, agentParts(federation.config, systemClock), request);
   const evidence = keepEvidence(federation, result);
   print(options, { ...result, evidence }, () => textOf(result, evidence));
   return result.complete ? "ok" : "incomplete";

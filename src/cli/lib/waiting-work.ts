@@ -12,14 +12,10 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type CommandModule, defineCommand, fromConfigFile, OPTION, print, renderRows } from "./command.ts";
 
-export async function onLedger<T>(
-  configFile: string,
-  work: (operations: Operations, now: number) => Promise<T>,
-): Promise<T> {
-  const config = fromConfigFile(configFile, "bridge", loadBridgeConfig);
-  return await onDatabase(config, (pool) =>
-    work(createOperations(pool, config.limits.noticeInterval), systemClock.now()),
-  );
+export function onLedger<T>(file: string, work: (operations: Operations, now: number) => Promise<T>) {
+  const config = fromConfigFile(file, "bridge", loadBridgeConfig);
+  const { noticeInterval } = config.limits;
+  return onDatabase(config, (pool) => work(createOperations(pool, noticeInterval), systemClock.now()));
 }
 
 export function found<T>(value: T | undefined, what: string, list: string): T {
@@ -42,8 +38,7 @@ export function showing<T extends object>(
   return defineCommand({
     ...{ arguments: [argument], options: [OPTION.bridge, OPTION.json], help },
     async run([name], options) {
-      const one = await onLedger(options.config, (operations, now) => find(operations, name, now));
-      const shown = found(one, what, list);
+      const shown = found(await onLedger(options.config, (all, now) => find(all, name, now)), what, list);
       print(options, inJson(shown), () => table([shown]));
     },
   });

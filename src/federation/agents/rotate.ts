@@ -42,7 +42,7 @@ export interface RotateOptions {
   /** A card that the old key has signed, for when neither the key nor such a card is at hand. */
   readonly oldCard?: Uint8Array | undefined;
   /** Where the card is served; undefined: the card is not fetched, and the proof rests on the file. */
-  readonly cardUrl: (registry: Registry) => string | undefined;
+  readonly cardUrl: (registry: Registry, config: Federation["config"]) => string | undefined;
 }
 
 /** Rotates, or goes on with it. @throws DrawbridgeError `usage`, `guard_refused`, `card_rejected`, `head_refused` */
@@ -199,7 +199,7 @@ async function publish(context: Federation, parts: AgentParts, options: RotateOp
   const committed = await commitIdentity(context, { reason: "drawbridge: rotate", propose });
   const { registry } = committed.base;
   const { serverName } = registry.organisation;
-  const url = options.cardUrl(registry);
+  const url = options.cardUrl(registry, context.config);
   const own = () => ({ fetched: true, bytes: cardAt(rotation.card_file) }) as const;
   const oldCards: Uint8Array[] = rotation.old_cards.map((card) => Buffer.from(card, "base64"));
   if (options.oldCard !== undefined) oldCards.push(options.oldCard);

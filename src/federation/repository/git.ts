@@ -78,7 +78,7 @@ export function git(args: readonly string[], call: GitCall) {
         const { code = 0, killed = false } = cause ?? {};
         if (killed || code === "ERR_CHILD_PROCESS_STDIO_MAXBUFFER") {
           const bounds = `${TIMEOUT_MS / 1_000} s and ${bytesMax} bytes`;
-          reject(new GitBounds(gitFailure(args, `did not end within ${bounds}`)));
+          reject(gitFailure(args, `did not end within ${bounds}`, GitBounds));
         } else if (typeof code === "string") {
           const message = `cannot run git in ${call.cwd}: ${code}`;
           const hint =
@@ -106,16 +106,12 @@ export async function gitLine(args: readonly string[], call: GitCall): Promise<s
 }
 
 /** Git was ended, because a repository holds more than it may. */
-export class GitBounds extends DrawbridgeError {
-  constructor({ code, message, hint = "" }: DrawbridgeError) {
-    super(code, message, { hint });
-  }
-}
+export class GitBounds extends DrawbridgeError {}
 
-export function gitFailure(args: readonly string[], why: string): DrawbridgeError {
+export function gitFailure(args: readonly string[], why: string, Failure = DrawbridgeError): DrawbridgeError {
   const verb = args.find((argument) => !argument.startsWith("-")) ?? "";
   const locked = why.includes(".lock': File exists");
-  return new DrawbridgeError("repository_unusable", `git ${verb} failed: ${why}`, {
+  return new Failure("repository_unusable", `git ${verb} failed: ${why}`, {
     hint: locked
       ? "If no git is at work in this repository, one was killed there: remove the lock file named above."
       : "Look at the repository with git itself, as the user that runs this command.",

@@ -253,10 +253,7 @@ export async function writeCommit(repository: Repository, commit: NewCommit): Pr
       [`GIT_${role}_DATE`, `@${seconds} +0000`],
     ]);
     const call = repository.call({ input: commit.message, settings, env: Object.fromEntries(who) });
-    const id = await gitLine(["commit-tree", ...sign, ...parents, tree], call);
-    const revision = parseRevision(id);
-    if (revision === undefined) throw new DrawbridgeError("internal", "git commit-tree printed no commit");
-    return revision;
+    return (await gitLine(["commit-tree", ...sign, ...parents, tree], call)) as Revision;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

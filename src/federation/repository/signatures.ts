@@ -87,15 +87,11 @@ const SKEW_S = CLOCK_SKEW_MS / 1_000;
 
 type WrongDate = Exclude<RefusedCommit["why"], "unsigned">;
 
-async function broughtBy(
-  repository: Repository,
-  head: Revision,
-  { signedCommits, trustedBase }: SigningPolicy,
-  accepted: Revision | undefined,
-  nowMs: number,
-): Promise<ReadonlyMap<Revision, WrongDate | undefined>> {
+async function broughtBy(...[repository, head, policy, accepted, nowMs]: Parameters<typeof refusedCommits>) {
+  const { signedCommits, trustedBase } = policy;
+  const alone = new Map<Revision, WrongDate | undefined>(head === trustedBase ? [] : [[head, undefined]]);
   // The head that was accepted brings nothing besides itself.
-  if (head === accepted) return new Map(head === trustedBase ? [] : [[head, undefined]]);
+  if (head === accepted) return alone;
   const trusted = [accepted, trustedBase].flatMap((one) => (one === undefined ? [] : [`^${one}`]));
   // A trusted commit that the repository lacks excludes nothing, so that more is examined.
   const order = ["rev-list", "--topo-order", "--ignore-missing", "--boundary"];
@@ -113,7 +109,7 @@ async function broughtBy(
     if (accepted !== undefined && isLeftOut && mainline.get(accepted)?.isNew === false) return mainline;
     throw error;
   });
-  if (commits.get(head)?.isNew !== true) return new Map(head === trustedBase ? [] : [[head, undefined]]);
+  if (commits.get(head)?.isNew !== true) return alone;
 
   const base = youngestTrusted(commits, nowMs);
   const brought = new Map<Revision, WrongDate | undefined>();

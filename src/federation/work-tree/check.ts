@@ -189,36 +189,30 @@ function closedTo({ partners }: Registry, plane: PlaneName, nameOf = (one: Partn
   return new Set(closed.map(({ partner }) => nameOf(partner)));
 }
 
-/** The registry of a work tree, by path in the repository. @throws DrawbridgeError `config_unreadable` */
-function readRegistryFolder(directory: string): ReadonlyMap<string, string> {
-  const files = readFolder(directory, "registry");
-  if (files.size > 0) return files;
+/** A work tree's registry and what is rendered, by path in the repository. @throws DrawbridgeError `config_unreadable` */
+function readWorkTree(directory: string) {
+  const registry = readFolder(directory, "registry");
+  const rendered = new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
+  if (registry.size > 0) return { registry, rendered };
   throw new DrawbridgeError("config_unreadable", `${directory} has no registry`, {
     hint: "Name the work tree of the organisation's repository: it holds registry/organisation.yaml.",
   });
 }
 
-function readRenderedFiles(directory: string): ReadonlyMap<string, string> {
-  return new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
-}
-
 /** Reads a work tree and checks it. @throws DrawbridgeError `config_unreadable` */
 export function checkFolder(directory: string) {
-  const readmissions = readFolder(directory, READMISSIONS);
-  return checkRepository(readRegistryFolder(directory), readRenderedFiles(directory), readmissions);
+  const { registry, rendered } = readWorkTree(directory);
+  return checkRepository(registry, rendered, readFolder(directory, READMISSIONS));
 }
 
 /** Brings what a work tree renders up to date with its registry. @throws RegistryError; DrawbridgeError `config_unreadable` */
 export function renderFolder(directory: string) {
-  const registry = readRegistryFolder(directory);
-  const rendered = new Map([
-    ...renderAll(loadRegistry(registry)),
-    [ABUSE_REPORT_SCHEMA, abuseReportSchema()],
-  ]);
+  const { registry, rendered } = readWorkTree(directory);
+  const wanted = new Map([...renderAll(loadRegistry(registry)), [ABUSE_REPORT_SCHEMA, abuseReportSchema()]]);
   const schema = [...registry].filter(([path]) => path === ABUSE_REPORT_SCHEMA);
-  const changes = compareRendered(new Map([...readRenderedFiles(directory), ...schema]), rendered);
+  const changes = compareRendered(new Map([...rendered, ...schema]), wanted);
   for (const { path } of changes) {
-    const text = rendered.get(path);
+    const text = wanted.get(path);
     if (text === undefined) rmSync(join(directory, path));
     else writeWhole(join(directory, path), text, PUBLIC);
   }

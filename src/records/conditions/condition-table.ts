@@ -2,7 +2,7 @@
 // one agent's identity was changed. Pure data: evaluate.ts judges by it, and docs/reference/conditions.md is generated from
 // it. Invariants: a probe that an answer leaves out is no evidence; each condition of a plane has at least one requirement
 // that the organisation's own operator must have observed.
-import { DELETIONS } from "../format/evidence-item.ts";
+import { DELETIONS, type Vantage } from "../format/evidence-item.ts";
 import type { Part } from "../format/fields.ts";
 import type { PlaneName } from "../format/removal-stages.ts";
 import type { Answer, Check, Condition, Direction, Observation, Requirement, Subjects } from "./condition.ts";
@@ -19,9 +19,11 @@ function answer(
 const open = answer.bind(undefined, "open");
 const closed = answer.bind(undefined, "closed");
 
-function byOperator(probe: string, answered: Answer): Observation {
-  return { probe, vantage: "operator", answers: [answered] };
+function observed(vantage: Vantage, probe: string, ...answers: readonly Answer[]): Observation {
+  return { probe, vantage, answers };
 }
+const byOperator = observed.bind(undefined, "operator");
+const asPartner = observed.bind(undefined, "partner");
 
 function checked(observation: Observation, check: Check): Observation {
   return { ...observation, checks: [check] };
@@ -29,8 +31,7 @@ function checked(observation: Observation, check: Check): Observation {
 
 /** What the homeserver says of a room: any of these verdicts. */
 function ofRoom(probe: string, layer: string, ...verdicts: readonly Direction[]): Observation {
-  const answers = verdicts.map((verdict) => answer(verdict, layer, [null], [200]));
-  return { probe, vantage: "operator", answers };
+  return byOperator(probe, ...verdicts.map((verdict) => answer(verdict, layer, [null], [200])));
 }
 
 function retained(...verdicts: readonly Direction[]): Observation {
@@ -42,10 +43,6 @@ function ownPart(probe: string, ...answered: Parameters<typeof closed>): Observa
   return byOperator(probe, closed(...answered));
 }
 
-function asPartner(probe: string, ...answers: readonly Answer[]): Observation {
-  return { probe, vantage: "partner", answers };
-}
-
 function condition(part: Part, name: string, ...requirements: readonly Requirement[]): Condition {
   return { name, parts: [part], requirements };
 }
@@ -55,10 +52,10 @@ const atGateway = condition.bind(undefined, "gateway");
 
 function need(
   subjects: Subjects,
-  observed: Observation | readonly Observation[],
+  by: Observation | readonly Observation[],
   more: Partial<Requirement> = {},
 ): Requirement {
-  return { subjects, anyOf: "probe" in observed ? [observed] : observed, ...more };
+  return { subjects, anyOf: "probe" in by ? [by] : by, ...more };
 }
 
 /** What only an attempt of the partner's shows. */
@@ -239,7 +236,7 @@ export const DUTIES_CONDITIONS: readonly Condition[] = [
       need("any", PURGED),
       need("any", [ownPart("purge_media", "homeserver", ["kept_by_contract"]), ...ACCOUNTS], OPTIONAL),
       // Rows that no interface of the homeserver deletes: each is waived by name.
-      need("any", { probe: "rows_left", vantage: "operator", answers: [] }, OPTIONAL_AND_WAIVABLE),
+      need("any", byOperator("rows_left"), OPTIONAL_AND_WAIVABLE),
     ),
     absence: { observation: ownPart("purge_waived", "private_record"), instead: true },
   },
@@ -311,8 +308,8 @@ const OPEN_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   ],
 };
 
-function ofAgent(name: string, part: Part, observed: Observation, more: Partial<Condition> = {}): Condition {
-  return { ...condition(part, name, need("pins", observed)), ...more };
+function ofAgent(name: string, part: Part, by: Observation, more: Partial<Condition> = {}): Condition {
+  return { ...condition(part, name, need("pins", by)), ...more };
 }
 
 function withdrawn(probe: string, layer: string, ...reasons: readonly string[]): Condition {

@@ -77,8 +77,7 @@ function evaluateOne(condition: Condition, items: readonly EvidenceItem[], circu
   const shown = new Set(matched.flatMap(({ shows }) => shows));
   const evidence = new Set([...shown, ...matched.flatMap(({ excused }) => excused)]);
   for (const item of evidence) if (!shown.has(item)) waived.add(item.digest);
-  const lawful = new Set(matched.flatMap((one) => one.lawful));
-  const { opposite, unclear, permitted } = objections(matched, items, evidence, lawful, circumstances);
+  const { opposite, unclear, permitted } = objections(matched, items, evidence, circumstances);
   for (const item of permitted) evidence.add(item);
   if (opposite.length > 0) return found("not_met", evidence, opposite);
   const isObserved = shown.size > 0 || unclear.length > 0;
@@ -98,7 +97,8 @@ function evaluateOne(condition: Condition, items: readonly EvidenceItem[], circu
 export const PART_MANAGED = "part_managed";
 
 function match(requirement: Requirement, items: readonly EvidenceItem[], circumstances: Circumstances) {
-  const { anyOf, optional } = requirement;
+  const { anyOf, optional, waivable } = requirement;
+  const { outOfReach } = circumstances;
   const bySubject = new Map<string | null, EvidenceItem[]>();
   const probes = new Set(anyOf.flatMap((one) => [one.probe, one.with?.probe ?? one.probe]));
   for (const item of items.filter(({ probe }) => probes.has(probe))) {
@@ -120,6 +120,20 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
       for (const { subject } of showing) lawful.push(subject);
       return [...showing, ...besides];
     });
+  /** The items by which a subject out of reach need not be shown: attempts without an answer, or of what is `left` open. */
+  const excusing = (subject: CoveredSubject, about: readonly EvidenceItem[]) => {
+    const own = about.filter((item) =>
+      anyOf.some(({ probe, vantage }) => probe === item.probe && vantage === item.vantage),
+    );
+    if (requirement.subjects === "rooms" && typeof subject === "string" && left?.has(subject) === true) {
+      return own.filter((item) => !anyOf.some((observation) => shows(item, observation, circumstances)));
+    }
+    if (waivable !== true) return [];
+    const unknown = own.filter(({ verdict }) => verdict === "unknown");
+    if (subject === null) return left === undefined ? [] : unknown;
+    if (subject !== ANY) return outOfReach.has(subject) ? unknown : [];
+    return unknown.every((item) => outOfReach.has(item.subject ?? item.probe)) ? unknown : [];
+  };
   const shown: EvidenceItem[] = [];
   const excused: EvidenceItem[] = [];
   const lacks: Lack[] = [];
@@ -128,9 +142,9 @@ function match(requirement: Requirement, items: readonly EvidenceItem[], circums
     const showing = shownBy(about);
     // There may be more of them than a call has arguments.
     for (const item of showing) shown.push(item);
-    const excuses = excusing(requirement, subject, about, left, circumstances);
+    const excuses = excusing(subject, about);
     for (const item of excuses) excused.push(item);
-    if (requirement.waivable === true && excuses.length > 0) continue;
+    if (waivable === true && excuses.length > 0) continue;
     if (showing.length === 0 && optional !== true) lacks.push(lackIn(anyOf, subject, about));
   }
   return { requirement, subjects, shows: shown, excused, lawful, lacks };
@@ -151,36 +165,14 @@ function leftOpen(items: readonly EvidenceItem[], circumstances: Circumstances) 
   return isSaid && named.size > 0 && [...named].every((one) => outOfReach.has(one)) ? named : undefined;
 }
 
-/** The items by which a subject out of reach need not be shown: attempts without an answer, or of what is `left` open. */
-function excusing(
-  { subjects, waivable, anyOf }: Requirement,
-  subject: CoveredSubject,
-  about: readonly EvidenceItem[],
-  left: ReadonlySet<string> | undefined,
-  circumstances: Circumstances,
-): readonly EvidenceItem[] {
-  const { outOfReach } = circumstances;
-  const own = about.filter((item) =>
-    anyOf.some(({ probe, vantage }) => probe === item.probe && vantage === item.vantage),
-  );
-  if (subjects === "rooms" && typeof subject === "string" && left?.has(subject) === true) {
-    return own.filter((item) => !anyOf.some((observation) => shows(item, observation, circumstances)));
-  }
-  if (waivable !== true) return [];
-  const unknown = own.filter(({ verdict }) => verdict === "unknown");
-  if (subject === null) return left === undefined ? [] : unknown;
-  if (subject !== ANY) return outOfReach.has(subject) ? unknown : [];
-  return unknown.every((item) => outOfReach.has(item.subject ?? item.probe)) ? unknown : [];
-}
-
 /** Items about a condition that say the opposite, lawfully (`permitted`) or not, and those whose answer does not show it. */
 function objections(
   matched: readonly ReturnType<typeof match>[],
   items: readonly EvidenceItem[],
   evidence: ReadonlySet<EvidenceItem>,
-  lawful: ReadonlySet<string | null>,
   { outOfReach }: Circumstances,
 ) {
+  const lawful = new Set(matched.flatMap((one) => one.lawful));
   const permitted: EvidenceItem[] = [];
   // By item, so that thousands of them are no more than that many steps.
   const opposite = new Map<EvidenceItem, Lack>();
