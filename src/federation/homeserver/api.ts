@@ -121,16 +121,12 @@ export function expectSuccess(answer: MatrixAnswer, operation: string): MatrixAn
 
 export function refused(operation: string, answer: MatrixAnswer): DrawbridgeError {
   const code = /^M_[A-Z0-9_]{1,64}$/.test(answer.errcode ?? "") ? ` ${answer.errcode}` : "";
-  return new DrawbridgeError(
-    "homeserver_refused",
-    `the homeserver refused ${operation}: HTTP ${answer.status}${code}`,
-    {
-      hint:
-        answer.status === 401 || answer.status === 403
-          ? "Check that the operator's token is valid and belongs to a server administrator."
-          : "Read the homeserver's log at this time.",
-    },
-  );
+  const hint =
+    answer.status === 401 || answer.status === 403
+      ? "Check that the operator's token is valid and belongs to a server administrator."
+      : "Read the homeserver's log at this time.";
+  const what = `the homeserver refused ${operation}: HTTP ${answer.status}${code}`;
+  return new DrawbridgeError("homeserver_refused", what, { hint });
 }
 
 /** Whether the homeserver refused one request, and may take others. */
@@ -145,11 +141,10 @@ function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: MatrixAns
 }
 
 function unavailable(operation: string, status: number | undefined): DrawbridgeError {
-  return new DrawbridgeError(
-    "homeserver_unavailable",
-    `the homeserver did not answer ${operation}${status === undefined ? "" : `: HTTP ${status}`}`,
-    { hint: "Start the homeserver, or correct its address in the configuration; the work is then resumed." },
-  );
+  const what = `the homeserver did not answer ${operation}${status === undefined ? "" : `: HTTP ${status}`}`;
+  return new DrawbridgeError("homeserver_unavailable", what, {
+    hint: "Start the homeserver, or correct its address in the configuration; the work is then resumed.",
+  });
 }
 
 const RESOURCE_TIMEOUT_MS = 10_000;

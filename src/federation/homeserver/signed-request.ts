@@ -54,10 +54,8 @@ export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: Signi
       if (parseServerName(destination) === undefined)
         throw new TypeError("the destination is no server name");
       const about = { method, uri: path, origin, destination };
-      const { keyId, signature } = signJson(
-        content === undefined ? about : { ...about, content },
-        signingKey,
-      );
+      const request = content === undefined ? about : { ...about, content };
+      const { keyId, signature } = signJson(request, signingKey);
       const authorization = `X-Matrix origin="${origin}",destination="${destination}",key="${keyId}",sig="${signature}"`;
       const answer = await requestJson(`https://${destination}${path}`, {
         ...{ method, body: content, timeoutMs, bytesMax: BODY_BYTES_MAX, dispatcher },

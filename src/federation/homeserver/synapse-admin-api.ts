@@ -48,13 +48,9 @@ function actingUser(access: HomeserverAccess, userId: UserId) {
 
     /** `limited`: the homeserver limits us for longer than it may be waited for. */
     async invite(room: RoomId, user: UserId, limitedMaxMs?: number) {
+      const path = [...CLIENT, "rooms", room, "invite"];
       const request = { body: { user_id: user }, limitedMaxMs };
-      const { status } = await access.call(
-        "POST",
-        "to invite",
-        [...CLIENT, "rooms", room, "invite"],
-        request,
-      );
+      const { status } = await access.call("POST", "to invite", path, request);
       return status === 200 ? "invited" : status === 429 ? "limited" : "refused";
     },
 

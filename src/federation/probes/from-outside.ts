@@ -15,8 +15,8 @@ import {
   NO_WITNESS,
   type ProbedRoom,
   probedRoom,
+  type RoomOptions,
   type RoomPeople,
-  type RoomProbeOptions,
 } from "./probed-room.ts";
 import {
   homeserverRefusal,
@@ -29,7 +29,7 @@ import {
 } from "./read-answers.ts";
 import { type ProbeSources, personWith } from "./user.ts";
 
-interface OutsideOptions extends Pick<RoomProbeOptions, "violationOf" | "withState"> {
+interface OutsideOptions extends Pick<RoomOptions, "violationOf" | "withState"> {
   readonly planes?: ReadonlySet<PlaneName>;
   /** Rooms that are tried besides those of probe.yaml, such as replacements. */
   readonly rooms?: readonly RoomId[];
@@ -228,11 +228,8 @@ async function leaveAgain(room: ProbedRoom, { verdict }: EvidenceItem): Promise<
     isRefused = status !== 200 && status < 429;
     return status === 200 || (isRefused && (verdict !== "open" || (await isObservedOut())));
   };
-  return room.within(
-    () => leave().catch(() => false),
-    () => isRefused,
-    LEAVE_TIMEOUT_MS,
-  );
+  const isOut = () => leave().catch(() => false);
+  return room.within(isOut, () => isRefused, LEAVE_TIMEOUT_MS);
 }
 
 /** A server that has not received what it is asked for would answer as one that refuses. */

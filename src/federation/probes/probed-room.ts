@@ -35,7 +35,7 @@ export interface Explanation {
   readonly references?: readonly string[];
 }
 
-export interface RoomProbeOptions {
+export interface RoomOptions {
   readonly arrivalTimeoutMs: number;
   /** Set when the target's transport refuses the partner, and so sends it nothing either. */
   readonly transport: Explanation | undefined;
@@ -52,12 +52,7 @@ export const NO_WITNESS = notApplicable("witness_is_no_member");
 
 export type ProbedRoom = ReturnType<typeof probedRoom>;
 
-export function probedRoom(
-  id: RoomId,
-  people: RoomPeople,
-  options: RoomProbeOptions,
-  { clock }: ProbeSources,
-) {
+export function probedRoom(id: RoomId, people: RoomPeople, options: RoomOptions, { clock }: ProbeSources) {
   const { partnerName, targetName, server, other, partner, observer, witness } = people;
   const joiner = (other ?? partner)?.userId ?? `@probe:${partnerName}`;
   return {
@@ -240,11 +235,9 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
   const preparing = prepare();
   // The preparation is awaited below, unless the event comes first: then nothing that went wrong meanwhile matters.
   preparing.catch(() => undefined);
-  const arrives = room.within(
-    () => direction.receives(eventId),
-    () => isEnough,
-  );
-  if (await arrives) return { direct: arrived(eventId), viaWitness: undefined, eventId };
+  const receives = () => direction.receives(eventId);
+  if (await room.within(receives, () => isEnough))
+    return { direct: arrived(eventId), viaWitness: undefined, eventId };
   await preparing;
   if (!isMoot) {
     atWitness ??= await arrivalAtWitness(room, eventId);

@@ -141,9 +141,7 @@ export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   if (isJson && text !== "" && (status < 400 || status === 404)) {
     return { verdict: "open", layer: "agent", status, reason: "answered" };
   }
-  const refusal = GATEWAY_REFUSALS.find(
-    ([statuses, sentence]) => statuses.includes(status) && sentence.test(text),
-  );
+  const refusal = GATEWAY_REFUSALS.find(([codes, sentence]) => codes.includes(status) && sentence.test(text));
   if (refusal !== undefined) return { verdict: "closed", layer: "gateway", status, reason: refusal[2] };
   // The quota stands behind the authorization: who meets it was let in.
   if (status === 429) return { verdict: "open", layer: "gateway", status, reason: "rate_limited" };

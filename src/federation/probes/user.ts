@@ -50,9 +50,7 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
     sendState: (room: RoomId) => put(room, "state", () => ({})),
 
     join(room: string, via: readonly string[]): Promise<MatrixAnswer> {
-      const query = via.map(
-        (server) => `server_name=${encodeURIComponent(server)}&via=${encodeURIComponent(server)}`,
-      );
+      const query = via.map(encodeURIComponent).map((server) => `server_name=${server}&via=${server}`);
       return call("POST", `/_matrix/client/v3/join/${encodeURIComponent(room)}?${query.join("&")}`, {});
     },
 

@@ -124,9 +124,8 @@ async function retiredBefore(revision: Revision, context: HeadContext): Promise<
   }
   const texts = await repository.blobs([...changes.values()].flat().map(({ blobId }) => blobId));
   for (const [commit, written] of changes) {
-    const retiring = new Set(
-      written.filter(({ blobId }) => texts.get(blobId)?.includes("retired")).map(({ path }) => path),
-    );
+    const retired = written.filter(({ blobId }) => texts.get(blobId)?.includes("retired"));
+    const retiring = new Set(retired.map(({ path }) => path));
     if (commit === revision || retiring.size === 0) continue;
     const files = await readRevision(repository, commit, cache);
     const assessment = await assessFiles(commit, files, context, []);

@@ -56,23 +56,17 @@ export async function stepPlane(step: PlaneStep): Promise<AppliedPlane> {
     return { step, record: { ...record, applied: null, inForce: null }, drift: 0, changed: false };
   };
   let isLocked = false;
-  const stepped = state.locked(
-    `plane ${plane}`,
-    clock,
-    async (): Promise<AppliedPlane> => {
-      isLocked = true;
-      const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
-      if (readHead(state).accepted?.revision !== desired.revision) return unsaid("superseded", record);
-      if (context.planes[plane].unmanaged) {
-        // What is recorded is from when the plane was managed, and says nothing about it any more.
-        if (record.applied !== null || record.applying !== null) writePlane(state, emptyRecord(plane));
-        return { step: "unmanaged", record: emptyRecord(plane), drift: 0, changed: false };
-      }
-      return stepLocked(step, record);
-    },
-    () => reporter.event({ event: "plane_waits", plane }),
-  );
-  return stepped.catch((error: unknown) => {
+  const work = async (): Promise<AppliedPlane> => {
+    isLocked = true;
+    const record = readPlane(state, plane, (file) => reporter.event({ event: "state_damaged", file }));
+    if (readHead(state).accepted?.revision !== desired.revision) return unsaid("superseded", record);
+    if (!context.planes[plane].unmanaged) return stepLocked(step, record);
+    // What is recorded is from when the plane was managed, and says nothing about it any more.
+    if (record.applied !== null || record.applying !== null) writePlane(state, emptyRecord(plane));
+    return { step: "unmanaged", record: emptyRecord(plane), drift: 0, changed: false };
+  };
+  const onWait = () => reporter.event({ event: "plane_waits", plane });
+  return state.locked(`plane ${plane}`, clock, work, onWait).catch((error: unknown) => {
     // One plane on which somebody works for long keeps no other from being applied.
     if (isLocked || !(error instanceof DrawbridgeError)) throw error;
     reporter.note(plane, error.message);
@@ -150,11 +144,8 @@ function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
 /** Differences that no attempt of ours has made: from each state that may be there after an attempt without an end. */
 async function findDrift({ context, plane, desired, stateOf }: PlaneStep, record: PlaneRecord) {
   const { state, clock, reporter } = context;
-  const candidates = new Map(
-    [record.inForce, record.applied, record.applying].flatMap((mark) =>
-      mark === null ? [] : [[mark.digest, mark.revision] as const],
-    ),
-  );
+  const marks = [record.inForce, record.applied, record.applying].filter((mark) => mark !== null);
+  const candidates = new Map(marks.map(({ digest, revision }) => [digest, revision] as const));
   if (candidates.size === 0) return undefined;
   const at = timestamp(clock.now());
   try {

@@ -36,10 +36,8 @@ export function reconcilerMetrics({ state, planes }: Pick<Federation, "state" | 
   const left = "What the last attempt at a plane could not bring to its state";
   const outOfReach = gauge(`${PREFIX}out_of_reach`, left, ["reason"]);
   const drift = gauge(`${PREFIX}drift_differences`, "Differences that the last drift check has found");
-  const checked = gauge(
-    `${PREFIX}drift_checked_timestamp_seconds`,
-    "When a drift check last succeeded, or 0",
-  );
+  const succeeded = "When a drift check last succeeded, or 0";
+  const checked = gauge(`${PREFIX}drift_checked_timestamp_seconds`, succeeded);
   return registry;
 }
 

@@ -74,13 +74,10 @@ function entryOf(
 }
 
 export function publishedAgents(registry: Registry): readonly (readonly [string, OfferedAgent])[] {
-  const consumed = new Set(
-    openPartners(registry, "card").flatMap(({ partner }) => partner.gateway?.invokes ?? []),
-  );
+  const invoked = openPartners(registry, "card").flatMap(({ partner }) => partner.gateway?.invokes ?? []);
+  const consumed = new Set(invoked);
   return Object.entries(registry.organisation.agents)
-    .filter(
-      ([name, { publish }]) => publish === "always" || (publish === "while_consumed" && consumed.has(name)),
-    )
+    .filter(([name, { publish }]) => publish === "always" || (publish !== "never" && consumed.has(name)))
     .sort(([a], [b]) => (a < b ? -1 : 1));
 }
 

@@ -184,11 +184,9 @@ async function bridgeAgentsDigest(healthUrl: string): Promise<string | undefined
   }
 }
 
-function bridgeFile(
-  { agentsFile, bridgeHealthUrl }: NonNullable<FederationConfig["card"]>,
-  directory: string,
-  clock: Clock,
-): ProgramFile {
+type Bridge = NonNullable<FederationConfig["card"]>;
+
+function bridgeFile({ agentsFile, bridgeHealthUrl }: Bridge, directory: string, clock: Clock): ProgramFile {
   const ask = () => bridgeAgentsDigest(bridgeHealthUrl);
   return {
     ...{ path: CARD_AGENTS, name: "agents", absent: "bridge_not_running" },

@@ -236,10 +236,7 @@ interface Difference {
 /** The organisation's clients that it declares no more, but for those that were adopted and are disabled. */
 function leftOver(found: ReadonlyMap<string, KeycloakClient>, { owner, clients }: IssuerIntent) {
   const declared = new Set(clients.map(({ clientId }) => clientId));
-  return [...found.values()].filter(
-    (client) =>
-      keycloak.isOwnedBy(client, owner) &&
-      !declared.has(client.clientId) &&
-      (client.enabled || !keycloak.isAdopted(client)),
-  );
+  return [...found.values()]
+    .filter((client) => keycloak.isOwnedBy(client, owner) && !declared.has(client.clientId))
+    .filter((client) => client.enabled || !keycloak.isAdopted(client));
 }

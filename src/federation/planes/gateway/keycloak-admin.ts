@@ -53,10 +53,9 @@ export function keycloakAdmin(target: KeycloakTarget, directory: string) {
       authorization: basicAuthorization(adminClientId, readSecret(adminClientSecret, directory)),
       "content-type": "application/x-www-form-urlencoded",
     };
-    const { status, body } = await exchange(
-      `/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`,
-      { method: "POST", headers, body: "grant_type=client_credentials" },
-    );
+    const resource = `/realms/${encodeURIComponent(adminRealm)}/protocol/openid-connect/token`;
+    const request = { method: "POST", headers, body: "grant_type=client_credentials" } as const;
+    const { status, body } = await exchange(resource, request);
     const { access_token: token } = membersOf(body);
     if (status !== 200 || typeof token !== "string" || token === "") {
       throw unavailable(
@@ -202,13 +201,9 @@ export function extraMappers({ protocolMappers }: KeycloakClient): string[] {
 
 /** Whether a client is as `clientSettings` says, and has no other mapper or scope. */
 export function hasSettings(client: KeycloakClient, settings: ReturnType<typeof clientSettings>): boolean {
-  return (
-    contains(client, settings) &&
-    client.protocolMappers.length === 1 &&
-    client.defaultClientScopes.includes(BASIC_SCOPE) &&
-    extraScopes(client.defaultClientScopes).length === 0 &&
-    client.optionalClientScopes.length === 0
-  );
+  const { protocolMappers, defaultClientScopes, optionalClientScopes } = client;
+  const extra = [...protocolMappers.slice(1), ...extraScopes(defaultClientScopes), ...optionalClientScopes];
+  return contains(client, settings) && defaultClientScopes.includes(BASIC_SCOPE) && extra.length === 0;
 }
 
 /** Whether every member of `wanted`, at any depth, is the same in `found`; a switch that is absent is off. */

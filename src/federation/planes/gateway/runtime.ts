@@ -67,9 +67,8 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
     const state = readGatewayState(stateFile);
     if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
     const references = [state.invocation];
-    const inForce = [invocation, standingText(file.target) ?? ""].find(
-      (one) => sha256Tagged(one) === state.invocation,
-    );
+    const texts = [invocation, standingText(file.target) ?? ""];
+    const inForce = texts.find((one) => sha256Tagged(one) === state.invocation);
     if (inForce === undefined) return { verdict: "unknown", reason: "not_in_force", references };
     const { agents } = parseYaml(InvocationFile, inForce, file.target);
     const isCaller = Object.values(agents).some(({ clients }) => clients.includes(azp));

@@ -91,10 +91,9 @@ export function mustBeProven(
 }
 
 export function retainedServers(session: RoomsSession, state: RoomState): readonly ServerName[] {
-  const { intent } = session;
-  return [...joinedByServer(state).keys()].filter(
-    (server) => server !== intent.own && !isClosing(intent.closing, server),
-  ) as ServerName[];
+  const { own, closing } = session.intent;
+  const isRetained = (server: string) => server !== own && !isClosing(closing, server);
+  return [...joinedByServer(state).keys()].filter(isRetained) as ServerName[];
 }
 
 /** Requests each room's ACL event from every retained server, and sends the ACL anew where one does not show it. */
@@ -107,10 +106,8 @@ export async function enforceAtRetained(session: RoomsSession, rooms: readonly R
       waiting.set(server, [...(waiting.get(server) ?? []), proof]);
     }
   }
-  const gaps = await Promise.all(
-    [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs)),
-  );
-  return gaps.flat();
+  const gaps = [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs));
+  return (await Promise.all(gaps)).flat();
 }
 
 /** The ACL event of a room whose presence proves the ACL: the last, or the one that was sent again. */
@@ -139,9 +136,8 @@ async function awaitServer(session: RoomsSession, server: ServerName, proofs: re
     const some = [...new Set([...longest, ...inTurn])].slice(0, RETAINED_AT_ONCE);
     from = (from + RETAINED_AT_ONCE - longest.length) % missing.length;
     const remainingMs = Math.max(deadline - clock.now(), RETAINED_POLL_FIRST_MS);
-    const statuses = await Promise.all(
-      some.map(({ event }) => statusOfEvent(session.signed, server, event, remainingMs)),
-    );
+    const asked = some.map(({ event }) => statusOfEvent(session.signed, server, event, remainingMs));
+    const statuses = await Promise.all(asked);
     const shown = new Set(some.filter((_, index) => statuses[index] === 200));
     missing = missing.filter((proof) => !shown.has(proof));
     if (shown.size > 0) {

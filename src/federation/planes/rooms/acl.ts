@@ -63,12 +63,11 @@ export function refuseUnsafeAcl(acl: ServerAcl, retained: readonly string[]): vo
   const denied = enforcementOf(acl);
   const cut = retained.filter((server) => denied(server));
   if (cut.length === 0) return;
-  const named = cut.slice(0, 5).join(", ");
-  throw new DrawbridgeError(
-    "unsafe_acl",
-    `this room ACL would deny ${cut.length} that must stay: ${named}${cut.length > 5 ? ", …" : ""}`,
-    { hint: "Nothing was sent. Render the registry again, and compare its rooms.json with the ACL." },
-  );
+  const named = `${cut.slice(0, 5).join(", ")}${cut.length > 5 ? ", …" : ""}`;
+  const what = `this room ACL would deny ${cut.length} that must stay: ${named}`;
+  throw new DrawbridgeError("unsafe_acl", what, {
+    hint: "Nothing was sent. Render the registry again, and compare its rooms.json with the ACL.",
+  });
 }
 
 /** Compiles an ACL once, for many servers: true means denied. */

@@ -49,7 +49,7 @@ export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: n
       if (step.kind === "ban" && clock.now() >= until) break;
       if (step.kind === "set_acl") aclChanged = true;
       try {
-        await perform(session, state, plan, acting, step);
+        await perform(session, { state, plan }, acting, step);
         changed = true;
       } catch (error) {
         if (!isRefusal(error)) throw error;
@@ -59,13 +59,9 @@ export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: n
   }
 }
 
-async function perform(
-  session: RoomsSession,
-  state: RoomState,
-  plan: ReturnType<typeof planRoom>,
-  acting: ActingUser,
-  step: RoomStep,
-): Promise<void> {
+type Planned = { readonly state: RoomState; readonly plan: ReturnType<typeof planRoom> };
+
+async function perform(session: RoomsSession, { state, plan }: Planned, acting: ActingUser, step: RoomStep) {
   const room = state.roomId;
   const { concerned } = plan;
   switch (step.kind) {

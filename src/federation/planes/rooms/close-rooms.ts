@@ -28,9 +28,8 @@ export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
   const pass = closingPass(session);
   await pass.closeAll();
   // Before rooms are replaced: the new ones are proven when they are made.
-  const touched = [...pass.settled.values()].filter(
-    ({ aclChanged, plan }) => aclChanged || plan.concerned.length > 0,
-  );
+  const isTouched = ({ aclChanged, plan }: SettledRoom) => aclChanged || plan.concerned.length > 0;
+  const touched = [...pass.settled.values()].filter(isTouched);
   const firstGaps = await pass.proveAtRetained(touched);
   const ended = await endRooms(session, pass);
   // Somebody may have come, or set another ACL, since a room was read.

@@ -43,16 +43,14 @@ const STATE_TYPES = /^m\.(?:room\.(?!message$|encrypted$|redaction$)|space\.)/;
 /** The levels of a room in which nobody below `level` can write; undefined when they are so already. */
 export function readOnly(content: UnknownObject, level: number): UnknownObject | undefined {
   const events = membersOf(content["events"]);
+  const atLeast = (value: unknown) => Math.max(level, numberOr(value, 0));
   const raised = Object.fromEntries(
-    Object.entries(events).map(([type, value]) => [
-      type,
-      STATE_TYPES.test(type) ? value : Math.max(level, numberOr(value, 0)),
-    ]),
+    Object.entries(events).map(([type, value]) => [type, STATE_TYPES.test(type) ? value : atLeast(value)]),
   );
-  const before = numberOr(content["events_default"], 0);
-  const isUnchanged =
-    before >= level && Object.entries(raised).every(([type, value]) => value === events[type]);
-  return isUnchanged ? undefined : { ...content, events: raised, events_default: Math.max(level, before) };
+  const events_default = atLeast(content["events_default"]);
+  const isRaised = Object.entries(raised).some(([type, value]) => value !== events[type]);
+  if (!isRaised && numberOr(content["events_default"], 0) >= level) return undefined;
+  return { ...content, events: raised, events_default };
 }
 
 function numberOr(value: unknown, otherwise: number): number {

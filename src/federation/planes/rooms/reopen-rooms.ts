@@ -290,21 +290,16 @@ function whoToInvite({ partner, record, state }: RecordedRoom, actor: string | u
   const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));
   for (const [user, ban] of bans) before.set(user, ban.before);
   const isElsewhere = state.roomId !== room;
-  return (
-    [...before]
-      .filter(([, how]) => how === "join" || how === "invite")
-      .map(([user]) => user)
-      // Another server name on the partner's host was put out with it, and is nobody who is admitted.
-      .filter((user) => serverOf(user) === partner)
-      .filter((user) => invitedAgain?.has(user) !== true)
-      .filter((user) => {
-        const member = state.members.get(user);
-        if (isElsewhere && member === undefined) return true;
-        // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use
-        // before: then the users' own homeserver took them out of it, in their names, when it replaced it in turn.
-        const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
-        return member?.membership === "leave" && leftBy.includes(member.sender);
-      })
-      .sort()
-  );
+  const wereIn = [...before].flatMap(([user, how]) => (how === "join" || how === "invite" ? user : []));
+  // Another server name on the partner's host was put out with it, and is nobody who is admitted.
+  const ofPartner = wereIn.filter((user) => serverOf(user) === partner && invitedAgain?.has(user) !== true);
+  const mayReturn = ofPartner.filter((user) => {
+    const member = state.members.get(user);
+    if (isElsewhere && member === undefined) return true;
+    // A user who left, or was kicked by somebody else since, is not invited. A replacement may have been in use
+    // before: then the users' own homeserver took them out of it, in their names, when it replaced it in turn.
+    const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
+    return member?.membership === "leave" && leftBy.includes(member.sender);
+  });
+  return mayReturn.sort();
 }

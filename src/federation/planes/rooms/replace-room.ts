@@ -205,12 +205,9 @@ async function moveEverybody(
 ) {
   const isIn = await membershipIn(session, to);
   // Of a server that is closed since an earlier pass nobody is invited.
+  const isAsked = (user: UserId) => user === creator || isIn.has(user) || before.asked.has(user);
   const toInvite = [...members, ...invited].filter(
-    (user) =>
-      user !== creator &&
-      !isIn.has(user) &&
-      !before.asked.has(user) &&
-      !isClosing(session.intent.closing, serverOf(user)),
+    (user) => !isAsked(user) && !isClosing(session.intent.closing, serverOf(user)),
   );
   const until = session.clock.now() + MOVING_MAX_MS;
   let isLate = false;
@@ -264,11 +261,8 @@ async function moveEverybody(
 
 async function membershipIn(session: RoomsSession, room: RoomId): Promise<ReadonlyMap<UserId, string>> {
   const members = [...((await readRoom(session, room))?.members ?? [])];
-  return new Map(
-    members.flatMap(([user, { membership }]) =>
-      membership === "join" || membership === "invite" ? [[user, membership]] : [],
-    ),
-  );
+  const memberships = members.map(([user, { membership }]) => [user, membership] as const);
+  return new Map(memberships.filter(([, membership]) => membership === "join" || membership === "invite"));
 }
 
 /** Takes our users out of the room, blocks it and, with `purge`, deletes it; whether that succeeded. */

@@ -55,12 +55,10 @@ export function nameOf(step: RoomStep): string {
 /** With more to ban the ACL is set before, because meanwhile more of them could come. */
 const BANS_BEFORE_ACL = 50;
 
+const NOTHING: Earlier = { refused: new Set(), isOverrun: false };
+
 /** `concerned`: closing partners that are present, or that this plane has banned from the room. */
-export function planRoom(
-  session: RoomsSession,
-  room: RoomState,
-  { refused, isOverrun }: Earlier = { refused: new Set(), isOverrun: false },
-) {
+export function planRoom(session: RoomsSession, room: RoomState, { refused, isOverrun } = NOTHING) {
   const { intent } = session;
   const present = new Map(intent.closing.map((one) => [one.serverName, presentOf(room, one.serverName)]));
   const concerned = intent.closing.filter(({ serverName }) => {
@@ -205,13 +203,9 @@ export function deniedRetained(room: RoomState, acl: ServerAcl, intent: RoomsInt
   const joined = [...joinedByServer(room).keys()].filter((server) => !isClosing(intent.closing, server));
   const ours = isOurs(room, intent.own) ? intent.retained : [];
   const isDenied = denialsIn(room);
-  return (
-    [...new Set([intent.own, ...ours, ...joined])]
-      .filter(enforcementOf(acl))
-      // A server that the present ACL denies already loses nothing, unless it is our own.
-      .filter((server) => server === intent.own || !isDenied(server))
-      .sort()
-  );
+  // A server that the present ACL denies already loses nothing, unless it is our own.
+  const isLost = (server: string) => server === intent.own || !isDenied(server);
+  return [...new Set([intent.own, ...ours, ...joined])].filter(enforcementOf(acl)).filter(isLost).sort();
 }
 
 /** The ACL that a room is to have; undefined where the one that stands there is right. What it denies stays denied. */

@@ -115,10 +115,9 @@ export function presentOf(room: RoomState, server: string): readonly UserId[] {
 
 /** Users of this server's host who have left and may join again, uninvited, through another server; sorted. */
 export function formerOf(room: RoomState, server: string, own: string): readonly UserId[] {
-  const others = [...joinedByServer(room).keys()].filter(
-    (joined) => joined !== own && !isOneHost(joined, server),
-  );
-  if (others.length === 0 || !JOINED_WITHOUT_INVITATION.has(room.joinRule)) return [];
+  const isOther = (joined: string) => joined !== own && !isOneHost(joined, server);
+  const isShared = [...joinedByServer(room).keys()].some(isOther);
+  if (!isShared || !JOINED_WITHOUT_INVITATION.has(room.joinRule)) return [];
   return [...room.members]
     .filter(([user, { membership }]) => membership === "leave" && isOneHost(serverOf(user), server))
     .map(([user]) => user)

@@ -59,9 +59,8 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
   const { clock } = session;
   const partners = session.intent.closing.map(({ serverName }) => serverName as ServerName);
   const sorted = [...(await listRooms(session, partners))].sort();
-  const stale = (await staleAtHome(session, sorted)).map(
-    (room): Drift => ({ subject: visibleId(room), kind: "enforcement", found: null }),
-  );
+  const nothing = (subject: string, kind: string): Drift => ({ subject, kind, found: null });
+  const stale = (await staleAtHome(session, sorted)).map((room) => nothing(visibleId(room), "enforcement"));
   const intent = JSON.stringify(session.intent);
   const after = cursor.intent === intent ? cursor.after : undefined;
   cursor.intent = intent;
@@ -79,13 +78,11 @@ export async function roomsDrift(session: RoomsSession, cursor: DriftCursor): Pr
     if (state === undefined || !joinedByServer(state).has(session.intent.own)) return [];
     const { steps, obstacles } = planRoom(session, state);
     const subject = visibleId(room);
-    if (steps.length === 0 && obstacles.length > 0) return [{ subject, kind: OUT_OF_REACH, found: null }];
-    return [...new Set(steps.map(({ kind }) => kind))].map(
-      (kind): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }),
-    );
+    if (steps.length === 0 && obstacles.length > 0) return [nothing(subject, OUT_OF_REACH)];
+    const kinds = [...new Set(steps.map(({ kind }) => kind))];
+    return kinds.map((kind): Drift => ({ subject, kind: KINDS[kind], found: digestOf(state, kind) }));
   });
-  const unfit = (subject: string) => ({ subject, kind: OUT_OF_REACH, found: null });
-  const damaged = damagedJournals(session).map(({ subject }) => unfit(subject));
+  const damaged = damagedJournals(session).map(({ subject }) => nothing(subject, OUT_OF_REACH));
   const drift = [...stale, ...damaged, ...found.flat()];
   // What is known is reported also when one room cannot be read.
   if (drift.length === 0 && failure !== undefined) throw failure;

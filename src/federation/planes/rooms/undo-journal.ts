@@ -261,7 +261,6 @@ export async function announce(
   partners: readonly ClosingPartner[],
   entry: (partner: string) => JournalEntry,
 ): Promise<void> {
-  await Promise.all(
-    partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName))),
-  );
+  const writing = partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName)));
+  await Promise.all(writing);
 }
