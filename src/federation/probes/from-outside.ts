@@ -6,14 +6,15 @@ import type { RoomId } from "../../domain/identifiers.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import type { ProbeConfig, ProbeUser } from "./config.ts";
+import type { ProbeConfig } from "./config.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
-import { partnerServer, sendWithoutKey } from "./partner-server.ts";
+import { sendWithoutKey } from "./partner-server.ts";
 import {
   crossRoom,
   type Explanation,
   NO_WITNESS,
   type ProbedRoom,
+  peopleOf,
   probedRoom,
   type RoomOptions,
   type RoomPeople,
@@ -27,7 +28,7 @@ import {
   type ProbeResult,
   unreachable,
 } from "./read-answers.ts";
-import { type ProbeSources, personWith } from "./user.ts";
+import type { ProbeSources } from "./user.ts";
 
 interface OutsideOptions extends Pick<RoomOptions, "violationOf" | "withState"> {
   readonly planes?: ReadonlySet<PlaneName>;
@@ -37,18 +38,7 @@ interface OutsideOptions extends Pick<RoomOptions, "violationOf" | "withState"> 
 
 export async function probeFromOutside(config: ProbeConfig, sources: ProbeSources, options: OutsideOptions) {
   const planes = options.planes ?? new Set(PLANE_NAMES);
-  const server = partnerServer(config, sources);
-  const person = (user: ProbeUser | undefined) =>
-    user === undefined ? undefined : personWith(user, config.directory, sources);
-  const people: RoomPeople = {
-    partnerName: config.as.serverName,
-    targetName: config.target.serverName,
-    server,
-    partner: person(config.as.user),
-    other: person(config.as.otherUser),
-    witness: person(config.witness),
-    observer: person(config.observer),
-  };
+  const people = peopleOf(config, sources);
   const items: EvidenceItem[] = [];
   try {
     if (planes.has("gateway")) items.push(...(await probeInvocation(config, sources)));
@@ -59,7 +49,7 @@ export async function probeFromOutside(config: ProbeConfig, sources: ProbeSource
     if (planes.has("rooms")) items.push(...(await probeRooms(config, people, reach, sources, options)));
     return items;
   } finally {
-    await server?.close();
+    await people.server?.close();
   }
 }
 

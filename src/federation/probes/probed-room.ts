@@ -5,7 +5,8 @@
 import type { RoomId } from "../../domain/identifiers.ts";
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import type { MatrixAnswer } from "../homeserver/api.ts";
-import type { PartnerServer } from "./partner-server.ts";
+import type { ProbeConfig, ProbeUser } from "./config.ts";
+import { partnerServer } from "./partner-server.ts";
 import {
   type Attempt,
   homeserverRefusal,
@@ -17,16 +18,18 @@ import {
   type ProbeResult,
   type ProbeSubject,
 } from "./read-answers.ts";
-import type { Person, ProbeSources } from "./user.ts";
+import { type Person, type ProbeSources, personWith } from "./user.ts";
 
-export interface RoomPeople {
-  readonly partnerName: string;
-  readonly targetName: string;
-  readonly server: PartnerServer | undefined;
-  readonly partner: Person | undefined;
-  readonly other: Person | undefined;
-  readonly witness: Person | undefined;
-  readonly observer: Person | undefined;
+export type RoomPeople = Readonly<ReturnType<typeof peopleOf>>;
+
+export function peopleOf(config: ProbeConfig, sources: ProbeSources) {
+  const person = (user: ProbeUser | undefined) => user && personWith(user, config.directory, sources);
+  const { as, target } = config;
+  return {
+    ...{ partnerName: as.serverName, targetName: target.serverName, server: partnerServer(config, sources) },
+    ...{ partner: person(as.user), other: person(as.otherUser) },
+    ...{ witness: person(config.witness), observer: person(config.observer) },
+  };
 }
 
 export interface Explanation {
@@ -103,20 +106,43 @@ const LATE = notApplicable("witness_lacks_event");
 /** What comes directly may be this much slower than what goes to the witness, though something speaks against it. */
 const DIRECT_MS = 1_000;
 
-interface Direction {
-  readonly probe: "message_to_target" | "state_to_target" | "message_to_partner";
-  readonly vantage: ProbeSubject["vantage"];
-  readonly send: () => ReturnType<Person["send"]>;
-  /** Why nothing can be sent, if the sender's own homeserver refuses and that means something. */
-  refused(): Promise<Explanation | undefined>;
-  readonly outsider: string;
-  receives(eventId: string): Promise<boolean>;
-  /** Whether the receiver is shown nothing of the room at all, so that an absence says nothing. */
-  isBlind?(): Promise<boolean>;
-  /** Whether the receiver will never be shown the event, so that waiting shows nothing. */
-  isMoot(): Promise<boolean>;
-  whyNot(eventId: string): Promise<Explanation | undefined>;
-  whyNotRelayed(): Promise<Explanation | undefined>;
+type Direction = ReturnType<typeof directionsOf>[number];
+
+function directionsOf(room: ProbedRoom, partner: Person, observer: Person) {
+  const inwards = {
+    vantage: "partner",
+    outsider: "user_is_no_member",
+    receives: (eventId: string) => observer.sees(room.id, eventId),
+    /** Whether the receiver is shown nothing of the room at all, so that an absence says nothing. */
+    isBlind: async () => false,
+    /** Whether the receiver will never be shown the event, so that waiting shows nothing. */
+    isMoot: () => observer.isShutOut(room.id),
+    /** The refusal that is nearest to the event. */
+    whyNot: async (eventId: string) =>
+      (await room.options.violationOf?.(eventId)) ??
+      room.options.transport ??
+      (await refusedByAcl(room, room.people.targetName)) ??
+      (await room.hasLeft()),
+    whyNotRelayed: async () =>
+      (await room.hasLeft()) ?? (await refusedByAcl(room, room.people.witness?.serverName)),
+    /** Why nothing can be sent: the sender's own homeserver refuses, and nobody of the partner's is in the room any more. */
+    refused: async () => (await room.isEmptied(observer)) ?? (await room.hasLeft()),
+  } as const;
+  const message = { ...inwards, probe: "message_to_target", send: () => partner.send(room.id) } as const;
+  const state = { ...inwards, probe: "state_to_target", send: () => partner.sendState(room.id) } as const;
+  const outwards = {
+    probe: "message_to_partner",
+    vantage: "operator",
+    outsider: "observer_is_no_member",
+    send: () => observer.send(room.id),
+    receives: (eventId: string) => partner.holds(room.id, eventId),
+    isBlind: async () => !(await partner.isJoined(room.id)),
+    isMoot: async () => (await partner.isNoAdministrator()) && (await partner.isShutOut(room.id)),
+    whyNot: async () => (await room.isEmptied(observer)) ?? room.options.transport,
+    whyNotRelayed: () => room.isEmptied(room.people.witness),
+    refused: () => room.hasLeft(),
+  } as const;
+  return room.options.withState === true ? [message, state, outwards] : [message, outwards];
 }
 
 /** What was found, and the ID of the event that was sent last: to the partner. */
@@ -133,41 +159,9 @@ export async function crossRoom(room: ProbedRoom) {
       eventId: (await observer?.send(room.id).catch(() => undefined))?.eventId,
     };
   }
-  const inwards = {
-    vantage: "partner",
-    receives: (eventId: string) => observer.sees(room.id, eventId),
-    isMoot: () => observer.isShutOut(room.id),
-    // The refusal that is nearest to the event.
-    whyNot: async (eventId: string) =>
-      (await room.options.violationOf?.(eventId)) ??
-      room.options.transport ??
-      (await refusedByAcl(room, room.people.targetName)) ??
-      (await room.hasLeft()),
-    whyNotRelayed: async () =>
-      (await room.hasLeft()) ?? (await refusedByAcl(room, room.people.witness?.serverName)),
-    // The sender's own homeserver refuses; it counts where nobody of the partner's is in the room any more.
-    refused: async () => (await room.isEmptied(observer)) ?? (await room.hasLeft()),
-    outsider: "user_is_no_member",
-  } as const;
-  const directions: Direction[] = [
-    { ...inwards, probe: "message_to_target", send: () => partner.send(room.id) },
-  ];
-  if (room.options.withState === true) {
-    directions.push({ ...inwards, probe: "state_to_target", send: () => partner.sendState(room.id) });
-  }
-  directions.push({
-    probe: "message_to_partner",
-    vantage: "operator",
-    send: () => observer.send(room.id),
-    receives: (eventId) => partner.holds(room.id, eventId),
-    isMoot: async () => (await partner.isNoAdministrator()) && (await partner.isShutOut(room.id)),
-    whyNot: async () => (await room.isEmptied(observer)) ?? room.options.transport,
-    whyNotRelayed: () => room.isEmptied(room.people.witness),
-    refused: () => room.hasLeft(),
-    outsider: "observer_is_no_member",
-    isBlind: async () => !(await partner.isJoined(room.id)),
+  const takers = directionsOf(room, partner, observer).map((direction) => {
+    return { direction, waited: reached(), checked: reached() };
   });
-  const takers = directions.map((direction) => ({ direction, waited: reached(), checked: reached() }));
   const crossed = await mapConcurrent(takers, takers.length, async ({ direction, ...own }) => {
     const meet: Meet = (point) => {
       own[point].resolve();
@@ -245,7 +239,7 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
   }
   const relay = await throughWitness(room, eventId, direction, atWitness, meet);
   if (relay.hasCome) return { direct: arrived(eventId), viaWitness: undefined, eventId };
-  const isBlind = !relay.passed && (await direction.isBlind?.()) === true;
+  const isBlind = !relay.passed && (await direction.isBlind());
   // The event is there, and may have come either way.
   const isThere = relay.finding?.verdict === "open";
   const judged = (explanation: Explanation | undefined, reason: string): ProbeResult => {

@@ -154,10 +154,9 @@ async function findDrift({ context, plane, desired, stateOf }: PlaneStep, record
       const meant = digest === desired.planes[plane].digest ? desired : await stateOf(revision);
       if (meant === undefined) continue;
       const drift = await context.planes[plane].drift(desiredPlane(meant, plane));
-      found =
-        found?.filter((one) =>
-          drift.some((other) => other.subject === one.subject && other.found === one.found),
-        ) ?? drift;
+      const isThere = ({ subject, found }: Drift) =>
+        drift.some((other) => other.subject === subject && other.found === found);
+      found = found?.filter(isThere) ?? drift;
     }
     found = found && notNamed(found, record.applied?.outOfReach ?? []);
     for (const drift of found ?? []) {

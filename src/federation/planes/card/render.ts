@@ -29,17 +29,15 @@ function agentsOf(registry: Registry): string {
   const own = registry.organisation.serverName;
   const admitted = admittedServers(registry, "card");
   const among = new Set(admitted);
-  const entries: [string, Plain][] = Object.entries(registry.organisation.consumes).map(([name, entry]) => [
-    name,
-    entryOf(entry, admitted, among),
-  ]);
+  const entryFor = (servers: readonly string[]) => {
+    return ([name, entry]: [string, Consumed]): [string, Plain] => [name, entryOf(entry, servers, among)];
+  };
+  const entries = Object.entries(registry.organisation.consumes).map(entryFor(admitted));
   for (const { partner } of openPartners(registry, "card")) {
     // A partner's agent may be asked by its own users and by ours unless more are named: no other partner acts
     // with our client's access.
     const both = [own, partner.serverName].sort();
-    for (const [name, entry] of Object.entries(partner.card.consumes)) {
-      entries.push([name, entryOf(entry, both, among)]);
-    }
+    entries.push(...Object.entries(partner.card.consumes).map(entryFor(both)));
   }
   entries.sort(([a], [b]) => (a < b ? -1 : 1));
   // Whatever is closed to it: a partner that is removed may have ghosts in rooms that are left.
@@ -53,11 +51,9 @@ function agentsOf(registry: Registry): string {
   >);
 }
 
-function entryOf(
-  entry: Partner["card"]["consumes"][string],
-  defaultServers: readonly string[],
-  admitted: ReadonlySet<string>,
-): Plain {
+type Consumed = Partner["card"]["consumes"][string];
+
+function entryOf(entry: Consumed, defaultServers: readonly string[], admitted: ReadonlySet<string>): Plain {
   const { cardUrl, allowedOrigins, cardIdentity, allowedServers, allowedSenders, pollInterval, ...rest } =
     entry;
   return {

@@ -36,9 +36,8 @@ const RESEND_AFTER_MS = 3_000;
 /** @throws DrawbridgeError `homeserver_unavailable`, `homeserver_refused` when the border module does not say */
 export async function staleAtHome(session: RoomsSession, rooms: readonly RoomId[]) {
   const { intent, home } = session;
-  const servers = [
-    ...new Set([...intent.allow, ...intent.closing.flatMap(({ serverName }) => aclAllow([serverName]))]),
-  ];
+  const closing = intent.closing.flatMap(({ serverName }) => aclAllow([serverName]));
+  const servers = [...new Set([...intent.allow, ...closing])];
   const stale = new Set<string>();
   for (const some of chunks(rooms)) {
     for (const more of chunks(servers)) for (const room of await home.differing(some, more)) stale.add(room);

@@ -95,26 +95,21 @@ function matcherOf(list: unknown): (host: string) => boolean {
   return (host) => names.has(host) || globs.some((glob) => matchesGlob(glob, host));
 }
 
-/** `*` is any run of characters, `?` any one. Without backtracking beyond the last `*`: no glob is slow. */
+/** `*` is any run of characters, `?` any one. Each part is taken where it first fits: no glob is slow. */
 function matchesGlob(glob: string, text: string): boolean {
-  let at = 0;
-  let star = -1;
-  let resume = 0;
-  let index = 0;
-  while (index < text.length) {
-    if (at < glob.length && glob[at] === "*") {
-      star = at++;
-      resume = index;
-    } else if (at < glob.length && (glob[at] === "?" || glob[at] === text[index])) {
-      at++;
-      index++;
-    } else if (star >= 0) {
-      at = star + 1;
-      index = ++resume;
-    } else return false;
+  const [head = [], ...parts] = glob.split("*").map((part) => part.split(""));
+  const fits = (part: readonly string[], at: number) =>
+    part.every((unit, index) => at + index < text.length && (unit === "?" || unit === text[at + index]));
+  const tail = parts.pop();
+  if (tail === undefined) return head.length === text.length && fits(head, 0);
+  let at = head.length;
+  const end = text.length - tail.length;
+  if (at > end || !fits(head, 0) || !fits(tail, end)) return false;
+  for (const part of parts) {
+    while (at + part.length <= end && !fits(part, at)) at++;
+    at += part.length;
   }
-  while (glob[at] === "*") at++;
-  return at === glob.length;
+  return at <= end;
 }
 
 /** A found ACL with nothing but names in it, sorted. An absent `allow` admits nobody; an absent ACL everybody. */

@@ -82,11 +82,9 @@ async function perform(session: RoomsSession, { state, plan }: Planned, acting: 
       const known = journal.room(room)?.bans.get(step.user);
       // One entry holds all bans of a partner, written before the first of them; one of an earlier containment announces none.
       if (known?.actor !== acting.userId || known.event !== undefined) {
-        const users = plan.steps.flatMap((one) =>
-          one.kind === "ban" && one.partner === step.partner
-            ? [{ user: one.user, before: presenceOf(state, one.user) }]
-            : [],
-        );
+        const bans = plan.steps.filter((one) => one.kind === "ban");
+        const same = bans.filter(({ partner }) => partner === step.partner);
+        const users = same.map(({ user }) => ({ user, before: presenceOf(state, user) }));
         await journal.append({ act: "bans", room, actor: acting.userId, users });
       }
       const event = await acting.setMembership(room, step.user, "ban");
