@@ -7,7 +7,7 @@ import { dirname, join } from "node:path";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { FollowedFile } from "../rendered-files/gateway-files.ts";
 import type { GatewayConfig } from "./config.ts";
-import { applyLive, type EnvoyAdmin, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
+import { applyLive, type EnvoyAdmin, orRefused, placeAll, placeFile, placeWatched } from "./envoy-files.ts";
 import { validateFile } from "./envoy-process.ts";
 import { type AccessRules, keepQuotas, mergeAccessRules } from "./merge-access-files.ts";
 import { renderQuotaFile } from "./render/rate-limit.ts";
@@ -44,7 +44,7 @@ export async function prepare(sources: Sources, current?: InForce): Promise<InFo
   const intent = current === undefined ? merged : keepQuotas(current.intent, merged);
   const { binary, directory } = config.envoy;
   const rendered = render(config, intent, directory);
-  mkdirSync(dirname(config.accessLog), { recursive: true });
+  orRefused(config.accessLog, () => mkdirSync(dirname(config.accessLog), { recursive: true }));
   placeFile(directory, TWIN_FILE, rendered.files[TWIN_FILE] ?? "");
   await validateFile(binary, join(directory, TWIN_FILE));
   return { sources, intent, rendered };

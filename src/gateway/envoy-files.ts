@@ -27,21 +27,26 @@ export function placeWatched(file: string, content: string): void {
   place(file, join(dirname(file), `.${basename(file)}.new`), content);
 }
 
-/** @throws DrawbridgeError `program_failed` when it cannot be written, such as on a full disk */
 function place(target: string, staged: string, content: string): void {
-  if (readIfPresent(target) === content) return;
-  try {
+  const write = () => {
+    if (readIfPresent(target) === content) return;
     for (const file of [staged, target]) mkdirSync(dirname(file), { recursive: true });
     writeFileSync(staged, content, { mode: PUBLIC });
     renameSync(staged, target);
+  };
+  // What was written of it takes room that what is in force may need.
+  orRefused(target, write, () => rmSync(staged, { force: true, recursive: true }));
+}
+
+/** @throws DrawbridgeError `program_failed` when it cannot be written, such as on a full disk, or below what is no folder */
+export function orRefused(target: string, write: () => void, undo?: () => void): void {
+  try {
+    write();
   } catch (cause) {
-    // What was written of it takes room that what is in force may need.
-    rmSync(staged, { force: true, recursive: true });
-    const hint = "Make room on the disk, or correct the rights of its folder; it is tried again by itself.";
-    throw new DrawbridgeError("program_failed", `cannot write ${target}: ${errorName(cause)}`, {
-      hint,
-      cause,
-    });
+    undo?.();
+    const hint = "Make room on the disk, or correct the path or its rights; it is tried again by itself.";
+    const problem = `cannot write ${target}: ${errorName(cause)}`;
+    throw new DrawbridgeError("program_failed", problem, { hint, cause });
   }
 }
 

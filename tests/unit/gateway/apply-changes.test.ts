@@ -93,6 +93,23 @@ describe("applyChanges", () => {
     assert.deepEqual(await apply(), { tried: ["old listener, closed"], refused: [] });
   });
 
+  it("a path that cannot be written, for a folder or no folder is in the way, is reported and holds up no other file [PLN-5]", async (t) => {
+    const writingTo = (quotaFile: string) => ({
+      limiter: { mode: "shared", address: "127.0.0.1:8081", quotaFile },
+    });
+    for (const wrong of [
+      { accessLog: "gateway.yaml/access.jsonl" },
+      writingTo("gateway.yaml/quotas"),
+      writingTo("envoy"),
+    ]) {
+      const { write, withClients, listeningOn, apply } = await gateway(t);
+      write("gateway", { ...listeningOn(8080), ...wrong });
+      write("invocation", withClients([]));
+      const refused = [["gateway", "refused_by_envoy"]];
+      assert.deepEqual(await apply(), { tried: ["old listener, closed"], refused });
+    }
+  });
+
   it("what Envoy refused and a full disk does not let be undone is not called out of force [PLN-5]", async (t) => {
     const { disk, write, listeningOn, apply } = await gateway(t);
     disk.isFull = "after a refusal";
