@@ -140,7 +140,8 @@ export class RunningDelegation {
       {
         ...{ http, tokens, clock },
         requestTimeoutMs: limits.agentRequestTimeout,
-        answerBytesMax: limits.answerBytes,
+        // Some agents send a question's file, as base64, back with each view of its task.
+        bytesMax: limits.answerBytes + Math.ceil(((entry.attachments?.bytes ?? 0) * 4) / 3),
         traceparent: this.claimed.traceparent,
         observe: (operation, outcome, ms) => {
           metrics.agentCall(operation, outcome, ms);

@@ -35,7 +35,8 @@ export interface AgentClientOptions {
   readonly clock: Clock;
   /** Limit on a request, and on a stream's first update. */
   readonly requestTimeoutMs: number;
-  readonly answerBytesMax: number;
+  /** Of one body, and of one event of a stream. */
+  readonly bytesMax: number;
   readonly traceparent?: string;
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
@@ -238,7 +239,7 @@ export class AgentClient {
     return new Exchange({
       http: this.#options.http,
       mayBePrivate: mayBePrivate(this.#entry, this.#chosen.url),
-      bytesMax: this.#options.answerBytesMax,
+      bytesMax: this.#options.bytesMax,
       isSoundEvent: isSoundEvent(this.#chosen),
       onSent,
       headers: {

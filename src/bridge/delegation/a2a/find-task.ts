@@ -33,14 +33,17 @@ export async function findTask(
   signal: AbortSignal,
 ): Promise<FindResult> {
   const pageTokens = new Set<string>();
-  let token = "";
+  let [token, size] = ["", PAGE_SIZE];
   for (let page = 0; page < PAGES_MAX; page++) {
     let listed: { tasks: TaskView[]; next: string };
     try {
-      listed = await client.listTasks({ token, size: PAGE_SIZE }, signal);
+      listed = await client.listTasks({ token, size }, signal);
     } catch (error) {
-      if (error instanceof A2aFailure && CANNOT_LIST.has(error.kind)) return { kind: "unusable" };
-      throw error;
+      if (!(error instanceof A2aFailure && CANNOT_LIST.has(error.kind))) throw error;
+      if (error.kind !== "too_large" || size === 1) return { kind: "unusable" };
+      // Files of questions are in the tasks' history: fewer tasks may fit.
+      size = Math.ceil(size / 10);
+      continue;
     }
     const task = listed.tasks.find((candidate) => candidate.messageIds.includes(messageId));
     if (task !== undefined) return { kind: "found", task };

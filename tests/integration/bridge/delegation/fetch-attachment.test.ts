@@ -276,6 +276,24 @@ describe("a file that came with a question", () => {
     assert.deepEqual(agent.bodies[0], agent.bodies[1]);
   });
 
+  it("may come back with each view of its task, beside an answer as large as one may be [DEL-7]", async (t) => {
+    const limits = { answerBytes: 2_000 };
+    for (const fault of [{ kind: "accept_then_drop" }, { kind: "cut", afterEvents: 1 }] as const) {
+      const { agent, harness, events, ended, stored } = await setUp(t, {
+        streaming: true,
+        harness: { limits, entry: { attachments: { ...ALLOWED, bytes: 4_000 } } },
+      });
+      stored(Buffer.alloc(4_000, "x"));
+      agent.behaviour.plan = { kind: "slow", text: "the answer" };
+      agent.fault("stream", fault);
+      await events(fileEvent());
+      harness.worker().start();
+      await harness.until(() => agent.requestsOf("subscribe").length === 1);
+      agent.behaviour.releaseAll();
+      assert.partialDeepStrictEqual(await ended(), { reason: "answered" });
+    }
+  });
+
   it("is not asked about any more when its event is redacted during the download [INT-6]", async (t) => {
     const { agent, harness, events, ended, fixture } = await setUp(t);
     harness.download = async (_ghost, _file, _bytesMax, signal) => {

@@ -31,7 +31,7 @@ function clientOf(
     {
       clock,
       requestTimeoutMs: 5_000,
-      answerBytesMax: 100_000,
+      bytesMax: 100_000,
       tokens: { token: () => assert.fail("no token is needed") },
       http: {
         close: async () => {},

@@ -42,6 +42,21 @@ describe("find task", () => {
     });
   });
 
+  it("a page that is too large is read in smaller ones, down to one task [DEL-7]", async () => {
+    const asked: number[] = [];
+    const findWhereFit = (most: number) => {
+      const listTasks = async ({ size }: { size: number }) => {
+        asked.push(size);
+        if (size > most) throw new A2aFailure("too_large");
+        return { tasks: [task("t1", ["mine"])], next: "" };
+      };
+      return findTask({ listTasks }, "mine", ASKED_AT, new AbortController().signal);
+    };
+    assert.equal((await findWhereFit(1)).kind, "found");
+    assert.equal((await findWhereFit(0)).kind, "unusable");
+    assert.deepEqual(asked, [50, 5, 1, 50, 5, 1]);
+  });
+
   it("the result is absent when the list was read to its end", async () => {
     assert.deepEqual((await find([[task("t1", ["a"])], [task("t2", ["b"])]])).result, { kind: "absent" });
     assert.deepEqual((await find([[]])).result, { kind: "absent" });
