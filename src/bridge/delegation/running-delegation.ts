@@ -10,7 +10,7 @@ import type { SendResult } from "../matrix/send-once.ts";
 import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";
-import type { ClearedTarget } from "./recheck-policy.ts";
+import { type ClearedTarget, recheck } from "./recheck-policy.ts";
 import type { TracedStep } from "./traces.ts";
 
 const BACKOFF = { firstMs: 500, maxMs: 30_000 };
@@ -143,6 +143,7 @@ export class RunningDelegation {
         // Some agents send a question's file, as base64, back with each view of its task.
         bytesMax: limits.answerBytes + Math.ceil(((entry.attachments?.bytes ?? 0) * 4) / 3),
         traceparent: this.claimed.traceparent,
+        mayRepeat: async () => (await recheck(this.deps, this.claimed)).kind === "cleared" && this.isFresh,
         observe: (operation, outcome, ms) => {
           metrics.agentCall(operation, outcome, ms);
           this.#trace(`a2a ${operation}`, this.now - ms, outcome, outcome !== "ok");

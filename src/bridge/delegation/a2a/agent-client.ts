@@ -1,6 +1,7 @@
 // Calls to one agent whose card was just verified, by A2A 1.0 over JSON-RPC (section 9) and HTTP+JSON (section 11), or 0.3.
 // Invariants: each request carries a token of the agent's own credentials and the protocol's version; a 401 refreshes the
-// token once and repeats the request once; every failure leaves as an A2aFailure, or as the caller's own abort reason.
+// token once and repeats the request once, if the agent may still be called then; every failure leaves as an A2aFailure, or
+// as the caller's own abort reason.
 import { type StreamResponse, TaskState } from "@a2a-js/sdk";
 import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/card-fields.ts";
@@ -38,6 +39,8 @@ export interface AgentClientOptions {
   /** Of one body, and of one event of a stream. */
   readonly bytesMax: number;
   readonly traceparent?: string;
+  /** Whether the agent may be called still: asked when an issuer's answer was waited for in the middle of a call. */
+  readonly mayRepeat: () => Promise<boolean>;
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
     | undefined;
@@ -200,8 +203,8 @@ export class AgentClient {
     onSent: (() => void) | undefined,
   ) {
     const { clock, requestTimeoutMs } = this.#options;
-    for (let rejected: string | undefined, attempt = 0; ; attempt++) {
-      const token = this.#prepared ?? (await this.#token(rejected))?.value;
+    for (let attempt = 0; ; attempt++) {
+      const token = this.#prepared ?? (await this.#token(undefined))?.value;
       this.#prepared = undefined;
       const exchange = this.#exchange(token, onSent);
       const startedAt = clock.now();
@@ -217,7 +220,8 @@ export class AgentClient {
         const failure = failed(error);
         const mayRefresh = failure.kind === "unauthenticated" && attempt === 0;
         if (!mayRefresh || this.#entry.credentials === undefined) throw failure;
-        rejected = token;
+        this.#prepared = (await this.#token(token))?.value;
+        if (!(await this.#options.mayRepeat())) throw failure;
       }
     }
   }

@@ -197,6 +197,32 @@ describe("token source", () => {
       assert.equal(issuer.requests.length, 2);
     });
 
+    it(`a request is not repeated when trust is lost while a token is renewed (streaming ${streaming}) [DEL-2] [DEL-8]`, async (t) => {
+      const issuer = await startTestIssuer(t);
+      const credentials: Credentials = {
+        tokenEndpoint: issuer.tokenEndpoint,
+        clientId: "a",
+        clientSecret: { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" },
+      };
+      const { agent, harness, admit } = await setUpDelegation(t, {
+        streaming,
+        harness: { entry: { credentials } },
+      });
+      agent.tokens = new Set(["token-2"]);
+      const { tokens } = harness.deps;
+      const { token } = tokens;
+      const renewed: typeof token = async (asked, rejected) => {
+        if (rejected !== undefined) harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+        return await token(asked, rejected);
+      };
+      Object.assign(tokens, { token: renewed });
+      const row = await admit();
+      harness.worker().start();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, "agent_card_untrusted");
+      assert.deepEqual(agent.behaviour.prompts, []);
+    });
+
     it(`a delegation ends token_refused, after retries with a back-off, when the 401 persists (streaming ${streaming}) [DEL-8]`, async (t) => {
       const issuer = await startTestIssuer(t);
       const credentials: Credentials = {

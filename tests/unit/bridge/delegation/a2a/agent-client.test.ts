@@ -32,6 +32,7 @@ function clientOf(
       clock,
       requestTimeoutMs: 5_000,
       bytesMax: 100_000,
+      mayRepeat: () => assert.fail("nothing is repeated"),
       tokens: { token: () => assert.fail("no token is needed") },
       http: {
         close: async () => {},
