@@ -13,6 +13,8 @@ import { canceled, type DelegationVerdict, failed, finish } from "./outcomes.ts"
 import type { RunningDelegation } from "./running-delegation.ts";
 
 const FILES_MAX = 10;
+/** For all files of an answer: a homeserver that is restarted is back by then. */
+const UPLOADS_MS_MAX = 60_000;
 /** Whoever has waited so long has probably turned to something else. */
 const MENTION_AFTER_MS = 30_000;
 
@@ -46,8 +48,9 @@ export async function passOn(
   const { claimed, deps } = running;
   const parts: ReplyPart[] = [];
   const missing: string[] = [];
+  const until = running.now + UPLOADS_MS_MAX;
   for (const [index, file] of files.entries()) {
-    const content = index < FILES_MAX ? await deps.upload?.(claimed, file, running.signal) : undefined;
+    const content = index < FILES_MAX ? await deps.upload?.(claimed, file, running.signal, until) : undefined;
     running.signal.throwIfAborted();
     if (content === undefined) missing.push(missingFile(file));
     else {

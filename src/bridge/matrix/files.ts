@@ -3,7 +3,7 @@
 // in an encrypted room only members can read it (Matrix client-server API, "Sending encrypted attachments").
 import { isUtf8 } from "node:buffer";
 import { createCipheriv, createDecipheriv } from "node:crypto";
-import type { Random } from "../../domain/clock.ts";
+import type { Clock, Random } from "../../domain/clock.ts";
 import { sha256 } from "../../domain/digest.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
@@ -26,6 +26,12 @@ export interface UploaderDependencies {
   readonly ghosts: Ghosts;
   readonly ledger: { isRoomEncrypted(room: RoomId): Promise<boolean> };
   readonly random: Random;
+  readonly clock: Clock;
+}
+
+interface Destination {
+  readonly roomId: RoomId;
+  readonly ghost: GhostMxid;
 }
 
 const OCTETS = "application/octet-stream";
@@ -56,32 +62,39 @@ export function fileName(name: string): string {
   return plainLine(last, NAME_CHARACTERS_MAX).replace(/^\.+/, "") || "file";
 }
 
-export function createUploader({ homeserver, ghosts, ledger, random }: UploaderDependencies) {
-  /** The event's content without a relation; undefined when the homeserver did not answer, or take the file. */
-  return async (
-    { roomId, ghost }: { readonly roomId: RoomId; readonly ghost: GhostMxid },
+export function createUploader({ homeserver, ghosts, ledger, random, clock }: UploaderDependencies) {
+  const attempt = async (
+    { roomId, ghost }: Destination,
     file: AnswerFile,
     signal: AbortSignal,
-  ): Promise<UnknownObject | undefined> => {
+  ): Promise<Outcome<UnknownObject>> => {
     const mimetype = verifiedType(file);
     const read = (actor: GhostActor) => isRoomEncrypted({ homeserver, ledger }, actor, roomId);
     const encrypted = await ghosts.acting(ghost, read, signal);
-    if (encrypted.kind !== "ok") return undefined;
+    if (encrypted.kind !== "ok") return encrypted;
     const sealed = encrypted.value ? encrypt(file.content, random) : undefined;
     const bytes = sealed?.bytes ?? file.content;
     const type = sealed === undefined ? mimetype : OCTETS;
     const uploaded = await ghosts.acting(ghost, (actor) => homeserver.upload(actor, bytes, type), signal);
-    if (uploaded.kind !== "ok") return undefined;
-    const url = uploaded.value;
     const name = fileName(file.name);
-    return {
+    return mapValue(uploaded, (url) => ({
       msgtype: mimetype.startsWith("image/") ? "m.image" : "m.file",
       body: name,
       filename: name,
       info: { mimetype, size: file.content.length },
       ...(sealed === undefined ? { url } : { file: { ...sealed.key, url } }),
       "m.mentions": {},
-    };
+    }));
+  };
+  /** The event's content without a relation; undefined when the homeserver does not take the file, or not until then. */
+  return async (to: Destination, file: AnswerFile, signal: AbortSignal, until: number) => {
+    for (;;) {
+      const uploaded = await attempt(to, file, signal);
+      if (uploaded.kind === "ok") return uploaded.value;
+      const isOver = signal.aborted || uploaded.kind === "refused" || clock.now() + uploaded.afterMs > until;
+      if (isOver) return undefined;
+      await clock.sleep(uploaded.afterMs, signal).catch(() => undefined);
+    }
   };
 }
 

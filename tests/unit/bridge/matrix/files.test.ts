@@ -33,8 +33,8 @@ async function setUp(
   const { homeserver, clock } = ghostSide(t, server.url);
   const ghosts = new Ghosts({ homeserver, clock, random: systemRandom, ledger: memoryGhostLedger() });
   const ledger = { isRoomEncrypted: async () => isEncrypted };
-  const upload = createUploader({ homeserver, ghosts, ledger, random: systemRandom });
-  return { server, upload, download: createDownloader({ homeserver, ghosts }) };
+  const upload = createUploader({ homeserver, ghosts, ledger, random: systemRandom, clock });
+  return { server, clock, upload, download: createDownloader({ homeserver, ghosts }) };
 }
 
 const STORED = { body: { content_uri: "mxc://a.test/1" } };
@@ -65,30 +65,30 @@ describe("files of an answer", () => {
   it("in a plain room the file is uploaded as it is [DEL-6]", async (t) => {
     const { server, upload } = await setUp(t, false, STORED);
     const file = { name: "answer.md", mediaType: "text/markdown", content: Buffer.from("# x") };
-    assert.deepEqual(await upload(TO, file, SIGNAL), {
+    assert.deepEqual(await upload(TO, file, SIGNAL, 0), {
       ...{ msgtype: "m.file", body: "answer.md", filename: "answer.md", "m.mentions": {} },
       ...{ info: { mimetype: "text/markdown", size: 3 }, url: "mxc://a.test/1" },
     });
     assert.ok(server.requests.some(({ path }) => path.includes("/media/v3/upload")));
-    const image = await upload(TO, { name: "x", mediaType: "image/png", content: PNG }, SIGNAL);
+    const image = await upload(TO, { name: "x", mediaType: "image/png", content: PNG }, SIGNAL, 0);
     assert.equal(image?.["msgtype"], "m.image");
   });
 
   it("a file is encrypted where the room's state says so before it is recorded, and kept back where that cannot be read [DEL-6]", async (t) => {
     const file = { name: "a.txt", mediaType: "text/plain", content: Buffer.from("the secret answer") };
     const state = { status: 200, body: { algorithm: "m.megolm.v1.aes-sha2" } };
-    const said = await (await setUp(t, false, STORED, state)).upload(TO, file, SIGNAL);
+    const said = await (await setUp(t, false, STORED, state)).upload(TO, file, SIGNAL, 0);
     assert.deepEqual([said?.["url"], typeof said?.["file"]], [undefined, "object"]);
     const away = { status: 500, body: { errcode: "M_UNKNOWN" } };
     const { server, upload } = await setUp(t, false, STORED, away);
-    assert.equal(await upload(TO, file, SIGNAL), undefined);
+    assert.equal(await upload(TO, file, SIGNAL, 0), undefined);
     assert.ok(server.requests.every(({ path }) => !path.includes("/upload")));
   });
 
   it("in an encrypted room the homeserver gets ciphertext, which the event's key opens [DEL-6]", async (t) => {
     const { upload } = await setUp(t, true, STORED);
     const content = Buffer.from("the secret answer");
-    const said = await upload(TO, { name: "a.txt", mediaType: "text/plain", content }, SIGNAL);
+    const said = await upload(TO, { name: "a.txt", mediaType: "text/plain", content }, SIGNAL, 0);
     assert.equal(said?.["url"], undefined);
     const file = said?.["file"] as {
       key: { k: string };
@@ -107,10 +107,27 @@ describe("files of an answer", () => {
     assert.equal(file.url, "mxc://a.test/1");
   });
 
+  it("a file is uploaded again while the homeserver is away, as long as there is time [DEL-6]", async (t) => {
+    const { server, clock, upload } = await setUp(t, false, STORED);
+    t.mock.method(clock, "sleep", async (ms: number) => await clock.advance(ms));
+    const file = { name: "a", mediaType: "text/plain", content: Buffer.from("x") };
+    const { script } = server;
+    let tries = 0;
+    server.script = (request) => {
+      if (!request.path.includes("/upload") || ++tries === 3) return script(request);
+      return tries === 1 ? "reset" : { status: 502, body: "no homeserver" };
+    };
+    const saidWithin = async (ms: number) => (await upload(TO, file, SIGNAL, clock.now() + ms))?.["url"];
+    assert.equal(await saidWithin(1_500), undefined);
+    assert.equal(tries, 2);
+    tries = 0;
+    assert.equal(await saidWithin(2_500), "mxc://a.test/1");
+  });
+
   it("a file that the homeserver does not take is undefined [DEL-6]", async (t) => {
     const { upload } = await setUp(t, false, { status: 413, body: { errcode: "M_TOO_LARGE" } });
     const file = { name: "a", mediaType: "text/plain", content: Buffer.from("x") };
-    assert.equal(await upload(TO, file, SIGNAL), undefined);
+    assert.equal(await upload(TO, file, SIGNAL, 0), undefined);
   });
 });
 
