@@ -173,9 +173,8 @@ export async function fileReport(report: AbuseReport, digest: string, context: F
     const head = await repository.requireHead();
     const refusal = await assessOrigin(head, context);
     if (refusal !== undefined) {
-      throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, {
-        hint: `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`,
-      });
+      const hint = `${refusal.hint} Then file it again; drawbridge federation contain does not wait for that.`;
+      throw new DrawbridgeError("head_refused", `${refusal.detail}; nothing was filed`, { hint });
     }
     if ((await repository.list(head, [path])).length > 0) return { path, revision: head, isNew: false };
     const revision = await commitToBranch(context, {

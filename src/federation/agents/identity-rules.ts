@@ -43,9 +43,8 @@ export const GUARDS = {
 export type Guard = keyof typeof GUARDS;
 
 export function refuse(rule: Guard, message: string): DrawbridgeError {
-  return new DrawbridgeError("guard_refused", `${message}; nothing was changed [${rule}]`, {
-    hint: GUARDS[rule],
-  });
+  const hint = GUARDS[rule];
+  return new DrawbridgeError("guard_refused", `${message}; nothing was changed [${rule}]`, { hint });
 }
 
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */

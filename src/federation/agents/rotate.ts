@@ -51,9 +51,8 @@ export async function rotateAgent(context: Federation, parts: AgentParts, option
   const { agent, keyId, keyFile } = options;
   for (const file of [keyFile, options.cardFile]) {
     if (lstatSync(file, { throwIfNoEntry: false })?.isSymbolicLink() !== true) continue;
-    throw new DrawbridgeError("usage", `${file} is a link; nothing was changed`, {
-      hint: "Name the file that it leads to: what lies there is given up, or signed anew.",
-    });
+    const hint = "Name the file that it leads to: what lies there is given up, or signed anew.";
+    throw new DrawbridgeError("usage", `${file} is a link; nothing was changed`, { hint });
   }
   const work = async () => {
     const last = state.read(Rotation, fileOf(agent));
@@ -147,9 +146,8 @@ async function newKey(keyId: string, file: string | undefined): Promise<PrivateK
   if (file !== undefined) {
     const given = await readPrivateKey(file);
     if (given !== undefined) return given;
-    throw new DrawbridgeError("secret_unavailable", `cannot read ${file}`, {
-      hint: "Name the new private key's file, or leave it out to have one made.",
-    });
+    const hint = "Name the new private key's file, or leave it out to have one made.";
+    throw new DrawbridgeError("secret_unavailable", `cannot read ${file}`, { hint });
   }
   const { privateJwk, publicJwk } = await generateCardKey(keyId);
   return { text: privateJwk, x: publicJwk.x, y: publicJwk.y };
@@ -230,9 +228,8 @@ async function sign(card: Uint8Array, key: PrivateKeyFile, keyId: string, file: 
   const signed = await signCard(unsigned, { key: await importSigningKey(key.text), keyId });
   if (signed.signed) return signed.bytes;
   const places = signed.problems.map(({ reason, at }) => `${file}: ${at || "/"}: ${reason}`);
-  throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, {
-    hint: "Correct the card; drawbridge card lint lists everything. Nothing was changed.",
-  });
+  const hint = "Correct the card; drawbridge card lint lists everything. Nothing was changed.";
+  throw new DrawbridgeError("card_rejected", `not an A2A 1.0 card\n${places.join("\n")}`, { hint });
 }
 
 const STEPS = ["begun", "staged", "cleared", "signed", "proved"] as const;

@@ -88,9 +88,8 @@ export async function withdrawAgent(context: Federation, parts: AgentParts, opti
     });
   }
   if (known === undefined) {
-    throw new DrawbridgeError("usage", `${serverName} has no agent ${JSON.stringify(agent)} here`, {
-      hint: "Name an agent that its file consumes or invokes; nothing was changed.",
-    });
+    const hint = "Name an agent that its file consumes or invokes; nothing was changed.";
+    throw new DrawbridgeError("usage", `${serverName} has no agent ${JSON.stringify(agent)} here`, { hint });
   }
   return proveIdentity(context, committed, {
     act: options.keepsKey === true ? "remove" : "withdraw",

@@ -110,9 +110,8 @@ async function lastReadmission(context: Federation, revision: Revision, { server
 export async function requireReadmission(context: Federation, revision: Revision, partner: Who) {
   const found = await lastReadmission(context, revision, partner);
   if (found !== undefined) return found;
-  throw new DrawbridgeError("usage", `no re-admission of ${partner.serverName} was opened`, {
-    hint: "Open one: drawbridge readmission open PARTNER --approval REFERENCE --new-identities FILE.",
-  });
+  const hint = "Open one: drawbridge readmission open PARTNER --approval REFERENCE --new-identities FILE.";
+  throw new DrawbridgeError("usage", `no re-admission of ${partner.serverName} was opened`, { hint });
 }
 
 /** The step of the first plane that is not proved to be open yet; undefined after the last, and once the end is recorded. */
@@ -141,9 +140,8 @@ interface Opening {
 export async function openReadmission(context: Federation, options: Opening) {
   const { state, clock, onWait } = context;
   if (!Identifier.safeParse(options.approval).success) {
-    throw new DrawbridgeError("usage", "the approval is no reference", {
-      hint: "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.",
-    });
+    const hint = "Name where the approval is filed, such as CHG-2041: visible characters, at most 512.";
+    throw new DrawbridgeError("usage", "the approval is no reference", { hint });
   }
   const [broken] = brokenByText(options.approval);
   if (broken !== undefined) {

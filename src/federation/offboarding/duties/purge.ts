@@ -50,9 +50,8 @@ export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePla
 function refuseWhileUnderWay(run: Run): PurgeState | undefined {
   const known = readPurge(run);
   if (known?.begun == null || known.done !== null) return known;
-  throw new DrawbridgeError("usage", "a purge of this run is under way", {
-    hint: `End it first: drawbridge offboarding purge … --confirm ${known.plan.digest}`,
-  });
+  const hint = `End it first: drawbridge offboarding purge … --confirm ${known.plan.digest}`;
+  throw new DrawbridgeError("usage", "a purge of this run is under way", { hint });
 }
 
 /** Purges what the dry run of this digest has shown, or goes on with that. @throws DrawbridgeError `usage` if more would go */
@@ -85,9 +84,8 @@ export async function runPurge(context: DutiesContext, run: Run, digest: string)
 
 function requireNone(what: string, found: readonly string[]): void {
   if (found.length === 0) return;
-  throw new DrawbridgeError("usage", `${what}: ${found.join(", ")}`, {
-    hint: "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.",
-  });
+  const hint = "Run drawbridge offboarding purge without --confirm again, and read it. Nothing was purged.";
+  throw new DrawbridgeError("usage", `${what}: ${found.join(", ")}`, { hint });
 }
 
 async function begin(session: DutiesSession, run: Run, record: PrivateRecord, { plan }: PurgeState) {
@@ -196,9 +194,8 @@ async function poll(clock: DutiesSession["clock"], what: string, isDone: () => P
 }
 
 function notGone(what: string, why: string): DrawbridgeError {
-  return new DrawbridgeError("program_failed", `not purged yet: ${what}`, {
-    hint: `${why}; then run the same command again: it goes on where it was.`,
-  });
+  const hint = `${why}; then run the same command again: it goes on where it was.`;
+  return new DrawbridgeError("program_failed", `not purged yet: ${what}`, { hint });
 }
 
 type Purged = Pick<PurgeOutcome, "plan" | "begun" | "backups">;

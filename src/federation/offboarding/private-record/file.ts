@@ -24,9 +24,8 @@ export function readRecordFile(path: string): PrivateRecordFile {
   const isFile = exists && !problems.some(({ rule }) => rule === "record.not_a_file");
   if (!isFile) refuseIfAny(path, problems);
   if (!exists) {
-    throw new DrawbridgeError("config_unreadable", `there is no record at ${path}`, {
-      hint: "Make one: drawbridge offboarding open PARTNER --record FILE.",
-    });
+    const hint = "Make one: drawbridge offboarding open PARTNER --record FILE.";
+    throw new DrawbridgeError("config_unreadable", `there is no record at ${path}`, { hint });
   }
   const text = readBounded(path, file);
   const checked = checkRecordText(text);
@@ -90,10 +89,8 @@ function readBounded(path: string, file: string): string {
   } catch (cause) {
     if (cause instanceof RecordError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-    throw new DrawbridgeError("config_unreadable", `cannot read ${path}: ${code}`, {
-      hint: "Run this as the user that the record belongs to.",
-      cause,
-    });
+    const hint = "Run this as the user that the record belongs to.";
+    throw new DrawbridgeError("config_unreadable", `cannot read ${path}: ${code}`, { hint, cause });
   } finally {
     if (handle !== undefined) closeSync(handle);
   }

@@ -134,9 +134,8 @@ export function recordFacts(run: RecordedRun) {
 export function removalOf({ run, trust: { parties } }: RunContext): OwnRemoval {
   for (const name of [run.self, counterpartyIn(run)]) {
     if (parties.some(({ organisation }) => organisation === name)) continue;
-    throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, {
-      hint: "Add its public key to offboarding.trustFile, received by another way than the statements.",
-    });
+    const hint = "Add its public key to offboarding.trustFile, received by another way than the statements.";
+    throw new DrawbridgeError("config_invalid", `the trust file has no key of ${name}`, { hint });
   }
   return { ...run, parties };
 }

@@ -119,9 +119,8 @@ function readRun(state: StateFolder, name: string): Run | undefined {
   const folder = join(state.path, FOLDER, name);
   if (!isBegun(folder)) return undefined;
   const what = file === undefined ? "has no run.json" : `is a copy of run ${file.run}`;
-  throw new DrawbridgeError("state_unreadable", `${folder} ${what}`, {
-    hint: "Put back what is missing from a backup, or move a copy out of there.",
-  });
+  const hint = "Put back what is missing from a backup, or move a copy out of there.";
+  throw new DrawbridgeError("state_unreadable", `${folder} ${what}`, { hint });
 }
 
 /** Whether a folder holds more than what is written while a run is opened; one that cannot be read may. */
@@ -156,12 +155,11 @@ export function findRun(state: StateFolder, named?: string): Run {
   const none = named === undefined ? "there is no run here" : `there is no run ${JSON.stringify(named)} here`;
   const choices = (second === undefined ? runs : found).map((run) => `${run.run} (${counterpartyIn(run)})`);
   const isAmbiguous = named === undefined && second !== undefined;
-  throw new DrawbridgeError("usage", isAmbiguous ? "several runs are open" : none, {
-    hint:
-      runs.length === 0
-        ? "Open one: drawbridge offboarding open."
-        : `Name one with --run-id: ${choices.join(", ")}.`,
-  });
+  const hint =
+    runs.length === 0
+      ? "Open one: drawbridge offboarding open."
+      : `Name one with --run-id: ${choices.join(", ")}.`;
+  throw new DrawbridgeError("usage", isAmbiguous ? "several runs are open" : none, { hint });
 }
 
 interface OpenRunOptions extends Pick<RunFile, "kind" | "trigger"> {
@@ -177,14 +175,12 @@ export async function openRun(
   { partner: named, kind, trigger, privateRecordFile, run: joined }: OpenRunOptions,
 ): Promise<Run> {
   if (kind === "emergency" && trigger !== "suspected_compromise") {
-    throw new DrawbridgeError("usage", "an emergency needs a suspected compromise", {
-      hint: "Use the kind full, or the trigger suspected_compromise; nothing was opened.",
-    });
+    const hint = "Use the kind full, or the trigger suspected_compromise; nothing was opened.";
+    throw new DrawbridgeError("usage", "an emergency needs a suspected compromise", { hint });
   }
   if (joined !== undefined && !RunId.safeParse(joined).success) {
-    throw new DrawbridgeError("usage", `${JSON.stringify(joined)} is no run ID`, {
-      hint: "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.",
-    });
+    const hint = "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.";
+    throw new DrawbridgeError("usage", `${JSON.stringify(joined)} is no run ID`, { hint });
   }
   const { clock, state, random } = federation;
   // An emergency is not kept from beginning by a head that may not be accepted; nothing of that one counts.
@@ -196,15 +192,13 @@ export async function openRun(
     const known = listRuns(state).find(({ run }) => run === joined);
     if (known !== undefined) {
       if (known.kind === kind && known.trigger === trigger && counterpartyIn(known) === other) return known;
-      throw new DrawbridgeError("usage", `run ${known.run} exists already, and is another removal`, {
-        hint: "Compare run, kind, trigger and partner with the other organisation; nothing was changed.",
-      });
+      const hint = "Compare run, kind, trigger and partner with the other organisation; nothing was changed.";
+      throw new DrawbridgeError("usage", `run ${known.run} exists already, and is another removal`, { hint });
     }
     const active = openRunWith(state, other);
     if (active !== undefined) {
-      throw new DrawbridgeError("usage", `run ${active.run} with ${other} is open already`, {
-        hint: "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).",
-      });
+      const hint = "Go on with it (drawbridge offboarding status), or end it (drawbridge offboarding abort).";
+      throw new DrawbridgeError("usage", `run ${active.run} with ${other} is open already`, { hint });
     }
     return writeRun(state, {
       ...{ version: 1, run: joined ?? random.bytes(16).toString("hex"), kind, trigger, self: own },
