@@ -11,7 +11,7 @@ import { openFederation, type Reporter } from "../../federation/reconcile/contex
 import { findPartner } from "../../federation/registry/partner.ts";
 import type { Plan, PlannedStep } from "../../federation/workflow/plan.ts";
 import type { StepStatus } from "../../federation/workflow/procedure.ts";
-import type { JudgedCondition } from "../../federation/workflow/step-verdict.ts";
+import type { JudgedCondition } from "../../federation/workflow/run-step.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { type DeploymentOptions, fromConfigFile, renderTable, say, short, withReason } from "./command.ts";

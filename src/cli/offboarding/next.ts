@@ -1,7 +1,7 @@
 // drawbridge offboarding next: closes the plane whose turn it is, and shows that it is closed.
 import { next } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
-import { verdictOf } from "../../federation/workflow/step-verdict.ts";
+import { verdictOf } from "../../federation/workflow/run-step.ts";
 import { type Evaluated, isSettled } from "../../records/conditions/evaluate.ts";
 import { stateOf } from "../federation/contain-or-restore.ts";
 import { defineCommand, short } from "../lib/command.ts";

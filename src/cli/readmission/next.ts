@@ -1,7 +1,7 @@
 // drawbridge readmission next: opens the next plane, and shows that it is open.
 import { planeLabel } from "../../federation/plane-order.ts";
 import { nextStep } from "../../federation/readmission/next-step.ts";
-import { verdictOf } from "../../federation/workflow/step-verdict.ts";
+import { verdictOf } from "../../federation/workflow/run-step.ts";
 import { defineCommand, OPTION, PARTNER } from "../lib/command.ts";
 import { conditionText } from "../lib/federation.ts";
 import { openReadmission, printDone, ROOMS_OPTION } from "../lib/readmission.ts";

@@ -24,8 +24,7 @@ import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { judgePlane, reconciledItems, type Seal, sealFor } from "../workflow/observe-plane.ts";
 import { PIN } from "../workflow/procedure.ts";
-import { type Reached, runStep } from "../workflow/run-step.ts";
-import type { JudgedCondition } from "../workflow/step-verdict.ts";
+import { type JudgedCondition, type Reached, runStep } from "../workflow/run-step.ts";
 import { cardIdentityOf, refuse } from "./identity-rules.ts";
 
 export type IdentityResult = Readonly<Awaited<ReturnType<typeof proveIdentity>>>;

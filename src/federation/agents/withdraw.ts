@@ -21,12 +21,8 @@ import {
 } from "./commit-and-prove.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";
 
-interface WithdrawOptions {
-  readonly partner?: string;
-  readonly agent: string;
-  /** The agent goes and nothing is said against its key, which may be pinned again. */
-  readonly keepsKey?: boolean;
-}
+/** `keepsKey`: the agent goes and nothing is said against its key, which may be pinned again. */
+type WithdrawOptions = Readonly<{ partner?: string; agent: string; keepsKey?: boolean }>;
 
 /** `pinned`: its agent, which our bridge carries; `offered`: ours, which it may invoke. @throws DrawbridgeError `usage` for both */
 function kindOf(registry: Registry, { partner, agent }: WithdrawOptions) {

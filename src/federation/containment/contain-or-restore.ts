@@ -11,19 +11,10 @@ import { scopeOf } from "../probes/from-inside.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";
 import { type Act, ContainmentRecord, containmentRecordPath } from "../registry/committed-records.ts";
 import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
-import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
+import { asking } from "../workflow/observe-plane.ts";
 import { commitStep } from "../workflow/plan.ts";
 import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
-import {
-  appliedIn,
-  type Observed,
-  OPEN_WITHIN_MS,
-  observeStep,
-  type Reached,
-  runStep,
-  type StepResult,
-  type StepRun,
-} from "../workflow/run-step.ts";
+import { appliedIn, OPEN_WITHIN_MS, observeStep, runStep, type StepResult } from "../workflow/run-step.ts";
 
 export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const;
 
@@ -69,19 +60,19 @@ export async function applyPlanes(
   onPlane: (result: PlaneResult) => void = () => undefined,
 ): Promise<readonly PlaneResult[]> {
   const results: PlaneResult[] = [];
-  const stepOf = (plane: PlaneName): StepRun<Observed> => {
+  const stepOf = (plane: PlaneName) => {
     const refused = (results.find((one) => one.plane === "gateway")?.evidence ?? []).filter(
       ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
     );
-    const ask = ({ desired }: Reached): PlaneQuestion => {
+    const asked = asking(context, ({ desired }) => {
       const { partner } = findPartner(desired.registry, serverName);
       if (partner.contained !== (act === "contain")) throw undone(act, serverName, desired.revision);
       const direction = planeState(partner, plane);
       const scope = scopeOf(context.parts, partner, desired, direction);
       return { plane, direction, conditions: "partner", scope, refusals: () => refused };
-    };
+    });
     return {
-      ...{ plane, partner: serverName, how: "apply", ...asking(context, ask) },
+      ...{ plane, partner: serverName, how: "apply" as const, ...asked },
       ...(act === "contain"
         ? { refusalHint: "Give the same command again: it works around that." }
         : { withinMs: OPEN_WITHIN_MS }),
@@ -121,7 +112,7 @@ export type PlaneResult = Readonly<ReturnType<typeof resultOf>>;
 
 function resultOf(
   plane: PlaneName,
-  { pass, partner, applied, observed: { items }, conditions, verdict }: StepResult<Observed>,
+  { pass, partner, applied, observed: { items }, conditions, verdict }: StepResult,
 ) {
   const record = pass?.planes.find((report) => report.plane === plane)?.record;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;

@@ -15,11 +15,10 @@ import { type RoomsChoice, readmissionRecordPath } from "../registry/committed-r
 import { findPartner, type PartnerEntry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { asking, type PlaneQuestion } from "../workflow/observe-plane.ts";
+import { asking } from "../workflow/observe-plane.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
 import { labelOf, type PlaneStep, READMISSION, type StepStatus } from "../workflow/procedure.ts";
-import { OPEN_WITHIN_MS, type Reached, runStep } from "../workflow/run-step.ts";
-import { foundIn, type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
+import { foundIn, type JudgedCondition, notMet, OPEN_WITHIN_MS, runStep } from "../workflow/run-step.ts";
 import {
   currentStep,
   isOvertaken,
@@ -89,13 +88,12 @@ async function workOn(
       return { readmission, plane, conditions: [blocked], proved: false };
     }
   }
-  const ask = ({ desired }: Reached): PlaneQuestion => {
+  const { observe, evaluate } = asking(context, ({ desired }) => {
     const kept = (readmission.touched ?? []).filter(({ state }) => state === "kept");
     const { partner: now } = findPartner(desired.registry, partner);
     const scope = scopeOf(context.parts, now, desired, step.direction);
     return { ...step, scope: { ...scope, rooms: kept.map(({ room }) => room) }, outside: context.outside };
-  };
-  const { observe, evaluate } = asking(context, ask);
+  });
   const { conditions, verdict } = await runStep(context, {
     ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS },
     commit: async () => {

@@ -130,11 +130,7 @@ export function isOvertaken({ opened }: Readmission, { partner }: PartnerEntry):
   return partner.retired.clients.includes(opened.azp);
 }
 
-interface Opening {
-  readonly partner: string;
-  readonly approval: string;
-  readonly identities: NewIdentities;
-}
+type Opening = Readonly<{ partner: string; approval: string; identities: NewIdentities }>;
 
 /** `isNew`: whether this call opened it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function openReadmission(context: Federation, options: Opening) {

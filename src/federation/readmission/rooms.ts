@@ -21,7 +21,7 @@ import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import type { RoomsChoice } from "../registry/committed-records.ts";
 import type { ObserveFromOutside } from "../workflow/observe-plane.ts";
-import { type JudgedCondition, notMet } from "../workflow/step-verdict.ts";
+import { type JudgedCondition, notMet } from "../workflow/run-step.ts";
 import { type Readmission, saveReadmission, type TouchedRoom } from "./readmission.ts";
 
 export type ReadmissionRooms = ReturnType<typeof readmissionRooms>;

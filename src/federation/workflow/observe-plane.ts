@@ -21,8 +21,7 @@ import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { applicantsOf, findPartner, type Partner, planeState } from "../registry/partner.ts";
 import type { Step } from "./procedure.ts";
-import type { Observed, Reached } from "./run-step.ts";
-import { type JudgedCondition, judged } from "./step-verdict.ts";
+import { type JudgedCondition, judged, type Observed, type Reached } from "./run-step.ts";
 
 export const RECONCILED = "reconciled";
 

@@ -12,7 +12,7 @@ import {
 } from "../../records/format/removal-stages.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
 import type { OnBadHead } from "../reconcile/accept-head.ts";
-import type { Objection } from "./step-verdict.ts";
+import type { Objection } from "./run-step.ts";
 
 export interface Step {
   readonly name: string;
@@ -26,9 +26,7 @@ export interface Step {
   readonly approval: "rooms" | "purge" | null;
 }
 
-export interface PlaneStep extends Step {
-  readonly plane: PlaneName;
-}
+export type PlaneStep = Step & { readonly plane: PlaneName };
 
 export interface Procedure {
   readonly name: string;
@@ -101,9 +99,7 @@ export const WITHDRAW_OFFERED = ofAgent(
   steps("closed", ["card"], [null, "in_force"]),
 );
 
-export interface Block extends Objection {
-  readonly plane: PlaneName | null;
-}
+export type Block = Objection & { readonly plane: PlaneName | null };
 
 /** `since`: ISO 8601, UTC; null where that is not known. */
 type Since = { readonly state: string; readonly since: string | null };

@@ -198,7 +198,9 @@ function notGone(what: string, why: string): DrawbridgeError {
   return new DrawbridgeError("program_failed", `not purged yet: ${what}`, { hint });
 }
 
-type Purged = Pick<PurgeOutcome, "plan" | "begun" | "backups">;
+type Backups = PrivateRecord["duties"]["backups"];
+type Purged = Readonly<{ plan: PurgePlan; begun: BegunPurge; backups: Backups }>;
+type PurgeOutcome = Purged & Readonly<{ after: BegunPurge["before"]; isDestination: boolean; at: string }>;
 
 async function finish(session: DutiesSession, run: Run, purged: Purged): Promise<PurgeState> {
   const { plan, begun } = purged;
@@ -214,15 +216,6 @@ async function finish(session: DutiesSession, run: Run, purged: Purged): Promise
 }
 
 type Finding = Parameters<typeof operatorItem>[1];
-
-interface PurgeOutcome {
-  readonly plan: PurgePlan;
-  readonly begun: BegunPurge;
-  readonly backups: PrivateRecord["duties"]["backups"];
-  readonly after: BegunPurge["before"];
-  readonly isDestination: boolean;
-  readonly at: string;
-}
 
 /** Rows that stay only because rooms stay, as the record says. */
 const GONE_WITH_ROOMS = new Set(["events", "room_memberships", "receipts_linearized", "destination_rooms"]);

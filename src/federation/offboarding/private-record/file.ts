@@ -13,13 +13,10 @@ import { type KnownValues, type PrivateRecord, RECORD_FIELDS } from "./schema.ts
 /** Past this nobody has written it by hand. */
 const BYTES_MAX = 4 * 1_048_576;
 
-export interface PrivateRecordFile extends Omit<ReturnType<typeof checkRecordText>, "problems"> {
-  readonly file: string;
-  readonly text: string;
-}
+export type PrivateRecordFile = Readonly<ReturnType<typeof readRecordFile>>;
 
 /** Reads a record that may still lack fields. @throws RecordError; DrawbridgeError `config_unreadable` */
-export function readRecordFile(path: string): PrivateRecordFile {
+export function readRecordFile(path: string) {
   const { file, exists, problems } = locate(path);
   const isFile = exists && !problems.some(({ rule }) => rule === "record.not_a_file");
   if (!isFile) refuseIfAny(path, problems);

@@ -91,11 +91,7 @@ export const PrivateRecord = z.strictObject({
 });
 export type PrivateRecord = z.output<typeof PrivateRecord>;
 
-interface RecordField {
-  readonly path: string;
-  readonly says: string;
-  readonly isOptional: boolean;
-}
+type RecordField = Readonly<{ path: string; says: string; isOptional: boolean }>;
 
 export const RECORD_FIELDS: readonly RecordField[] = fieldsOf(PrivateRecord, "");
 

@@ -17,7 +17,7 @@ import { stateAt } from "../../reconcile/desired-state.ts";
 import type { Revision } from "../../repository/repository.ts";
 import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
 import type { Block } from "../../workflow/procedure.ts";
-import type { JudgedCondition } from "../../workflow/step-verdict.ts";
+import type { JudgedCondition } from "../../workflow/run-step.ts";
 import { RecordError } from "../private-record/check.ts";
 import { requireRecord } from "../private-record/file.ts";
 import type { PrivateRecord } from "../private-record/schema.ts";
@@ -33,10 +33,7 @@ export interface OffboardingContext extends Federation {
   readonly say: (text: string) => void;
 }
 
-export interface RunContext extends OffboardingContext {
-  readonly run: Run;
-  readonly trust: Trust;
-}
+export type RunContext = OffboardingContext & { readonly run: Run; readonly trust: Trust };
 
 /** @throws DrawbridgeError `config_invalid`, `secret_unavailable` */
 export function signerOf(config: FederationConfig): Signer {
@@ -59,9 +56,7 @@ function sectionOf(config: FederationConfig): NonNullable<FederationConfig["offb
   });
 }
 
-export interface StageBlock extends Block {
-  readonly stage: StageName | null;
-}
+export type StageBlock = Block & { readonly stage: StageName | null };
 
 export class OffboardingBlocked extends DrawbridgeError {
   readonly blocks: readonly StageBlock[];

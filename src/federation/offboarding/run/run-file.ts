@@ -42,7 +42,7 @@ import { type Federation, timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/partner.ts";
 import type { StateFolder } from "../../state/folder.ts";
 import { removal } from "../../workflow/procedure.ts";
-import { JudgedCondition } from "../../workflow/step-verdict.ts";
+import { JudgedCondition } from "../../workflow/run-step.ts";
 
 /** Names its subject exactly, and counts only once it stands in a signed statement. */
 const Waiver = z.strictObject({
@@ -76,9 +76,7 @@ const RunFile = z.strictObject({
 });
 export type RunFile = z.output<typeof RunFile>;
 
-export interface Run extends RunFile {
-  readonly state: StateFolder;
-}
+export type Run = RunFile & { readonly state: StateFolder };
 
 const FOLDER = "offboarding";
 const RUN_FILE = "run.json";

@@ -23,8 +23,7 @@ import { parseRevision } from "../../repository/repository.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../../workflow/observe-plane.ts";
 import { removal, removalStep } from "../../workflow/procedure.ts";
-import { type Reached, runStep } from "../../workflow/run-step.ts";
-import { type Evidence, HINTS, judged, type Objection, objectTo } from "../../workflow/step-verdict.ts";
+import { HINTS, judged, type Objection, objectTo, type Reached, runStep } from "../../workflow/run-step.ts";
 import { BASELINE_HINT, type RecordFacts, type RunContext, registryBefore } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";
 
@@ -33,11 +32,8 @@ export const NOT_OUR_ROOM = "not_our_room";
 /** By room ID or server name; or by an item's subject, or its probe. */
 type OutOfReach = Omit<PlaneOutOfReach, "partner">;
 
-interface Found {
-  readonly items: readonly EvidenceItem[];
-  readonly outOfReach: readonly OutOfReach[];
-  readonly objections: readonly Objection[];
-}
+type Shown = Readonly<{ items: readonly EvidenceItem[]; outOfReach: readonly OutOfReach[] }>;
+type Found = Shown & { readonly objections: readonly Objection[] };
 
 const VIOLATIONS_MAX = 20;
 const VIOLATION = { withinMs: 3_000, everyMs: 100 };
@@ -87,7 +83,11 @@ function stageResult(
 }
 
 /** By the evaluation of the record; `work.closed_at` is when the observation ended. */
-export function judgeStage(work: StageWork, observed: Evidence, objections: Found["objections"] = []) {
+export function judgeStage(
+  work: StageWork,
+  observed: Parameters<typeof judged>[1],
+  objections: Found["objections"] = [],
+) {
   const conditions = evaluateStage(work, observed.items).map((one) => judged(one, observed));
   return objectTo(conditions, objections);
 }

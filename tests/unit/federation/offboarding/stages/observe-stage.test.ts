@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { judgeStage } from "../../../../../src/federation/offboarding/stages/observe-stage.ts";
-import { HINTS, type Objection } from "../../../../../src/federation/workflow/step-verdict.ts";
+import { HINTS, type Objection } from "../../../../../src/federation/workflow/run-step.ts";
 import { conditionsOfStage, isSettled } from "../../../../../src/records/conditions/evaluate.ts";
 import { type EvidenceItem, evidenceItem } from "../../../../../src/records/format/evidence-item.ts";
 import { STAGE_NAMES, type StageName } from "../../../../../src/records/format/removal-stages.ts";
