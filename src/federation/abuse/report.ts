@@ -121,11 +121,8 @@ export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedPar
   if (problem !== undefined) {
     return unsigned(`its signature does not verify by a pinned key (${problem.reason})`);
   }
-  if (
-    sent === undefined ||
-    signer === undefined ||
-    signers.some(({ organisation }) => organisation !== reporter)
-  ) {
+  const isOthers = signers.some(({ organisation }) => organisation !== reporter);
+  if (sent === undefined || signer === undefined || isOthers) {
     return unsigned("it is signed by another organisation than the reporter");
   }
   const { to, sent_at: sentAt } = sent;

@@ -5,7 +5,7 @@
 import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import { type ChangeBase, changeBase, type Proposal, proposeEdit } from "../change/commit-change.ts";
+import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { consumersOf } from "../registry/partner.ts";
@@ -29,7 +29,7 @@ export interface AddOptions {
 }
 
 /** Undefined when the agent is there already, at this address, under this key, with these origins. @throws DrawbridgeError */
-async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<Proposal | undefined> {
+function proposeAddition(base: ChangeBase, options: AddOptions): Proposal | undefined {
   const { registry } = base;
   const { agent, cardUrl, identity, allowedOrigins } = options;
   const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
@@ -50,7 +50,7 @@ async function proposeAddition(base: ChangeBase, options: AddOptions): Promise<P
   };
   const edits = [{ path: ["consumes", agent], value: entry }];
   const message = `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`;
-  return proposeEdit(base, ORGANISATION_FILE, edits, message);
+  return { file: ORGANISATION_FILE, edits, message };
 }
 
 /** Adds an agent. @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError */
@@ -85,7 +85,7 @@ interface PinOptions {
   readonly oldCard?: Uint8Array | undefined;
 }
 
-async function proposePin(base: ChangeBase, options: PinOptions): Promise<Proposal | undefined> {
+function proposePin(base: ChangeBase, options: PinOptions): Proposal | undefined {
   const { agent, identity, replaces } = options;
   const { registry } = base;
   const consumer = consumerOf(registry, options.partner);
@@ -101,7 +101,7 @@ async function proposePin(base: ChangeBase, options: PinOptions): Promise<Propos
   ];
   const instead = current === undefined ? "" : ` in place of ${current.keyId}`;
   const message = `Pin ${agent} of ${consumer.serverName}\n\nKey ${identity.keyId}${instead}. Planes 1 to 3 are untouched.\n`;
-  return proposeEdit(base, consumer.file, edits, message);
+  return { file: consumer.file, edits, message };
 }
 
 const Remembered = z.strictObject({
@@ -137,8 +137,8 @@ export async function pinAgent(context: Federation, parts: AgentParts, options: 
     now = { ...now, ...more };
     state.write(memory, now);
   };
-  const propose = async (base: ChangeBase) => {
-    const proposal = await proposePin(base, options);
+  const propose = (base: ChangeBase) => {
+    const proposal = proposePin(base, options);
     if (proposal !== undefined) {
       const pinned = consumedAgent(consumerOf(base.registry, partner), agent).cardIdentity;
       now.old = pinned === undefined ? null : cardIdentityOf(pinned);

@@ -14,7 +14,7 @@ import { CardIdentity } from "../../rendered-files/agents-file.ts";
 import { versionControlProblems } from "../../runtime/private-file-location.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { flushFolder, PRIVATE, PUBLIC, readIfPresent, writeWhole } from "../../runtime/write-file.ts";
-import { type ChangeBase, changeBase, proposeEdit } from "../change/commit-change.ts";
+import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
@@ -169,7 +169,7 @@ async function signAnew({ state }: Federation, rotation: Rotation): Promise<Rota
   return writeRotation(state, { ...rotation, step: "signed" });
 }
 
-async function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation) {
+function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation): Proposal | undefined {
   const { organisation } = base.registry;
   const cardKeys = organisation.agents[agent]?.cardKeys ?? [];
   const gone = new Set(old.map(({ jwk }) => thumbprintOf(jwk)));
@@ -188,7 +188,7 @@ async function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation
   ];
   const names = old.map(({ keyId }) => keyId).join(", ");
   const message = `Rotate the card key of ${agent}\n\n${fresh.keyId} replaces ${names}. Planes 1 to 3 are untouched.\n`;
-  return proposeEdit(base, ORGANISATION_FILE, edits, message);
+  return { file: ORGANISATION_FILE, edits, message };
 }
 
 async function publish(context: Federation, parts: AgentParts, options: RotateOptions, rotation: Rotation) {

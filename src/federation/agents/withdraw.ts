@@ -3,7 +3,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
-import { type ChangeBase, proposeEdit } from "../change/commit-change.ts";
+import type { ChangeBase, Proposal } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import { renderedFile } from "../planes/plane.ts";
@@ -38,7 +38,7 @@ function kindOf(registry: Registry, { partner, agent }: WithdrawOptions) {
 }
 
 /** What is to be committed; undefined when it is gone already. @throws DrawbridgeError `usage` */
-async function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions) {
+function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions): Proposal | undefined {
   const { registry } = base;
   const { agent } = options;
   const kind = kindOf(registry, options);
@@ -50,7 +50,7 @@ async function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions) {
     const { file, partner } = findPartner(registry, consumer.serverName);
     const kept = (partner.gateway?.invokes ?? []).filter((one) => one !== agent);
     const edits = [{ path: ["gateway", "invokes"], value: kept }];
-    return proposeEdit(base, file, edits, message(`Let ${agent} be invoked no more by`));
+    return { file, edits, message: message(`Let ${agent} be invoked no more by`) };
   }
   const { cardIdentity } = consumedAgent(consumer, agent);
   const isKept = cardIdentity === undefined || options.keepsKey === true;
@@ -58,7 +58,7 @@ async function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions) {
     { path: [...consumer.path, agent], value: undefined },
     ...(isKept ? [] : retireEdits(base, consumer, agent, cardIdentity)),
   ];
-  return proposeEdit(base, consumer.file, edits, message(`${actOf(options)} ${agent} of`));
+  return { file: consumer.file, edits, message: message(`${actOf(options)} ${agent} of`) };
 }
 
 const actOf = ({ keepsKey }: WithdrawOptions) => (keepsKey === true ? "Remove" : "Withdraw");

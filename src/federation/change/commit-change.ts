@@ -20,20 +20,12 @@ import { RegistryError } from "../registry/problems.ts";
 import { type NewCommit, type Revision, writeCommit } from "../repository/repository.ts";
 import { canReadSigners, unsignedAmong } from "../repository/signatures.ts";
 
+/** Edits of one file of the registry, if any, and records besides. */
 export interface Proposal {
-  readonly edits: ReadonlyMap<string, string>;
+  readonly file?: string;
+  readonly edits?: readonly YamlEdit[];
   readonly records?: ReadonlyMap<string, string>;
   readonly message: string;
-}
-
-/** The proposal to edit one file of the registry. @throws DrawbridgeError `internal` when it is not YAML */
-export async function proposeEdit(
-  base: ChangeBase,
-  file: string,
-  edits: readonly YamlEdit[],
-  message: string,
-): Promise<Proposal> {
-  return { edits: new Map([[file, editYaml(await base.textOf(file), edits)]]), message };
 }
 
 /** `changes`: every path that differs; null where a file goes. */
@@ -45,7 +37,7 @@ export interface ChangeOptions {
   /** As `changeBase` takes it. */
   readonly about?: string;
   /** Undefined: nothing is to be done on this base. May be called again on another one; throws to have nothing happen. */
-  readonly propose: (base: ChangeBase) => Promise<Proposal | undefined>;
+  readonly propose: (base: ChangeBase) => Promise<Proposal | undefined> | Proposal | undefined;
   /** Checks what would be committed, and throws to have nothing happen. */
   readonly examine?: (change: Change) => void;
   /** The commit is made, and the branch does not move to it. */
@@ -69,14 +61,15 @@ async function tryChange(
   const base = await changeBase(context, onBadHead, about);
   const proposal = await propose(base);
   if (proposal === undefined) return { revision: base.head, change: undefined, base };
-  const change = await changesOf(context, base, proposal.edits);
+  const { file, edits = [], records = [], message } = proposal;
+  const edited = file === undefined ? [] : [[file, editYaml(await base.textOf(file), edits)] as const];
+  const change = await changesOf(context, base, new Map(edited));
   examine?.(change);
   const revision = await commitToBranch(context, {
     parent: base.tree,
     setAside: base.tree === base.head ? undefined : base.head,
-    changes: new Map([...change.changes, ...(proposal.records ?? [])]),
-    message: proposal.message,
-    ...{ reason, isRehearsal },
+    changes: new Map([...change.changes, ...records]),
+    ...{ message, reason, isRehearsal },
     intend: (revision) => intend?.(revision, change),
   });
   return revision === undefined ? undefined : { revision, change, base };

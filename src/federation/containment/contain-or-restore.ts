@@ -135,8 +135,8 @@ function resultOf(
   };
 }
 
-/** @param gatewayClosed when the gateway plane was closed; undefined when it was not observed closed yet */
-export function limitsOf(act: Act, serverName: string, gatewayClosed?: number | "unmanaged") {
+/** @param closed when the gateway plane was closed; undefined when it was not observed closed yet */
+export function limitsOf(act: Act, serverName: string, closed?: number | "unmanaged") {
   if (act === "restore") {
     return [
       `Nobody of ${serverName} is put back into a room: who was in it is invited again, and comes back by accepting.`,
@@ -145,25 +145,19 @@ export function limitsOf(act: Act, serverName: string, gatewayClosed?: number | 
       "What was said while it was contained arrives with its next events in rooms that were kept, on both sides.",
     ];
   }
-  return [
-    `What ${serverName} has replicated stays there: messages, files, membership and history of every shared room.`,
-    ...limitsOfGateway(gatewayClosed),
-    "The transport (plane 1) is not closed by this, so that bans and ACLs reach its server; removing the partner closes it.",
-  ];
-}
-
-function limitsOfGateway(closed: number | "unmanaged" | undefined): readonly string[] {
-  if (closed === "unmanaged") {
-    return [
-      "The gateway and the issuer are not managed here: its client gets tokens, and its calls and open streams go on, until whoever runs them closes them.",
-    ];
-  }
   const tokens =
-    closed === undefined
-      ? `for up to ${TOKEN_LIFE_S} s after the gateway plane is closed; the gateway refuses them from then on`
-      : `until ${new Date(closed + TOKEN_LIFE_S * 1_000).toISOString()} at the latest; the gateway refuses them already`;
-  return [
+    typeof closed === "number"
+      ? `until ${new Date(closed + TOKEN_LIFE_S * 1_000).toISOString()} at the latest; the gateway refuses them already`
+      : `for up to ${TOKEN_LIFE_S} s after the gateway plane is closed; the gateway refuses them from then on`;
+  const ofGateway = [
     `Access tokens that its client holds stay valid ${tokens}, other services may not.`,
     "Calls that had begun at the gateway when it closes run to their end, streams too; only new calls are refused.",
+  ];
+  const unmanaged =
+    "The gateway and the issuer are not managed here: its client gets tokens, and its calls and open streams go on, until whoever runs them closes them.";
+  return [
+    `What ${serverName} has replicated stays there: messages, files, membership and history of every shared room.`,
+    ...(closed === "unmanaged" ? [unmanaged] : ofGateway),
+    "The transport (plane 1) is not closed by this, so that bans and ACLs reach its server; removing the partner closes it.",
   ];
 }

@@ -153,7 +153,7 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
       : `All five planes are declared open, and were observed to be except for what did not apply or is not managed here:\n${left.join("\n")}`;
   await commitChange(context, {
     reason: "drawbridge: readmission",
-    propose: async ({ registry, head }) => {
+    propose: ({ registry, head }) => {
       const { azp } = findPartner(registry, partner).partner;
       const record = {
         ...{ ...opened, act: "completed" as const, azp, git_revision: head, timestamp: completedAt },
@@ -161,7 +161,6 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
         rooms_replaced: (touched ?? []).filter(({ state }) => state === "replaced").length,
       };
       return {
-        edits: new Map(),
         records: new Map([[readmissionRecordPath(record), jsonText(record)]]),
         message: `Complete the re-admission of ${partner}\n\n${summary}\n\nReadmission: ${id}\n`,
       };

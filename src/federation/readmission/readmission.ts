@@ -17,7 +17,7 @@ import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { refuse, refuseRetired } from "../agents/identity-rules.ts";
-import { changeBase, commitChange, proposeEdit } from "../change/commit-change.ts";
+import { changeBase, commitChange } from "../change/commit-change.ts";
 import { brokenByText } from "../offboarding/private-record/content-rules.ts";
 import { openRunWith } from "../offboarding/run/run-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
@@ -174,7 +174,7 @@ async function commitOpening(context: Federation, { partner: named, approval, id
   let record: ReadmissionRecord | undefined;
   await commitChange(context, {
     reason: "drawbridge: readmission",
-    propose: async (base) => {
+    propose: (base) => {
       const entry = findPartner(base.registry, named);
       const { serverName, planes } = entry.partner;
       const open = PLANE_NAMES.filter((plane) => planes[plane] === "open");
@@ -195,7 +195,7 @@ async function commitOpening(context: Federation, { partner: named, approval, id
       const records = new Map([[readmissionRecordPath(record), jsonText(record)]]);
       const message = `Open the re-admission of ${serverName}\n\nEverything pinned before is retired; no plane is opened.\n\nReadmission: ${id}\n`;
       const edits = newIdentityEdits(base.registry, entry, identities);
-      return { ...(await proposeEdit(base, entry.file, edits, message)), records };
+      return { file: entry.file, edits, message, records };
     },
   });
   if (record === undefined) throw new DrawbridgeError("internal", "a re-admission was not committed");

@@ -117,7 +117,7 @@ interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "abou
     base: ChangeBase,
     entry: PartnerEntry,
     isSame: boolean,
-  ) => Promise<Omit<Proposal, "edits"> | undefined>;
+  ) => Promise<Omit<Proposal, "file" | "edits"> | undefined>;
 }
 
 /** Makes the commit of a step, or finds that there is none to be made. @throws as `commitChange`; and what `say` throws */
@@ -132,9 +132,9 @@ export function commitStep(
     propose: async (base) => {
       const entry = findPartner(base.registry, partner);
       const present = await base.textOf(entry.file);
-      const text = editYaml(present, stepEdits(step, base.registry, entry, before));
-      const said = await say(base, entry, text === present);
-      return said && { edits: new Map([[entry.file, text]]), ...said };
+      const edits = stepEdits(step, base.registry, entry, before);
+      const said = await say(base, entry, editYaml(present, edits) === present);
+      return said && { file: entry.file, edits, ...said };
     },
   });
 }

@@ -15,7 +15,6 @@ import { type PrivateRecord, RoomPurge } from "../private-record/schema.ts";
 import { countEvents, type DutiesSession, mediaIdIn, partnerRooms } from "./session.ts";
 
 const Count = z.int().min(0);
-const PlannedFile = z.strictObject({ media_id: Identifier, quarantined: z.boolean() });
 const PlannedRoom = z.strictObject({
   room: Identifier,
   how: RoomPurge.exclude(["keep"]),
@@ -36,7 +35,7 @@ export const PurgePlan = z.strictObject({
   at: z.iso.datetime(),
   media: z.strictObject({
     purge: z.boolean(),
-    files: z.array(PlannedFile),
+    files: z.array(z.strictObject({ media_id: Identifier, quarantined: z.boolean() })),
     /** The files that stay, because the record keeps what is in quarantine. */
     kept_in_quarantine: Count,
     /** Everything cached from anybody and last used before goes: the homeserver cannot purge one server's. */
@@ -142,22 +141,17 @@ async function planMedia(
   shownBeforeMs: number | null | undefined,
 ): Promise<PurgePlan["media"]> {
   const { tables } = session;
-  const isWhole = tables !== undefined;
-  const nothing = { files: [], kept_in_quarantine: 0, before_ms: null, other_files: null, is_whole: isWhole };
-  if (remoteMedia === "keep") return { purge: false, ...nothing };
-  session.say("looking for the partner's cached files");
-  const all = tables === undefined ? await filesInRooms(session, rooms) : await tables.files();
+  const purge = remoteMedia === "purge";
+  if (purge) session.say("looking for the partner's cached files");
+  const find = async () => tables?.files() ?? filesInRooms(session, rooms);
+  const all = purge ? await find() : [];
   const going = all.filter(({ isQuarantined }) => !isQuarantined || quarantinedMedia === "purge");
-  const keptInQuarantine = all.length - going.length;
-  if (going.length === 0) return { purge: true, ...nothing, kept_in_quarantine: keptInQuarantine };
-  const beforeMs = shownBeforeMs ?? Math.max(...going.map(({ lastAccessMs }) => lastAccessMs)) + 1;
-  return {
-    ...{ purge: true, kept_in_quarantine: keptInQuarantine, before_ms: beforeMs, is_whole: isWhole },
-    files: going.map(({ mediaId, isQuarantined: quarantined }) => ({
-      ...{ media_id: visibleId(mediaId), quarantined },
-    })),
-    other_files: (await tables?.otherFiles(beforeMs)) ?? null,
-  };
+  const lastMs = Math.max(...going.map(({ lastAccessMs }) => lastAccessMs));
+  const before_ms = going.length === 0 ? null : (shownBeforeMs ?? lastMs + 1);
+  const other_files = before_ms === null ? null : ((await tables?.otherFiles(before_ms)) ?? null);
+  const files = going.map((one) => ({ media_id: visibleId(one.mediaId), quarantined: one.isQuarantined }));
+  const kept = { kept_in_quarantine: all.length - going.length, is_whole: tables !== undefined };
+  return { purge, files, before_ms, other_files, ...kept };
 }
 
 /** Files named by messages and profiles in rooms that can be read, as far as they are cached. */

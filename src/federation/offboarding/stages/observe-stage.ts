@@ -105,6 +105,7 @@ async function observeClosed(context: RunContext, progress: ObservedPlane, reach
   const items = partner === undefined ? [] : await evidenceOf(context, progress, partner, reached);
   const leftOver = (applied?.outOfReach ?? []).filter((one) => one.partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
+  const objection = objectionTo(plane, partner, notNamed(drift ?? [], applied?.outOfReach ?? []));
   return stageResult(context, progress, inForce, {
     items,
     outOfReach: [
@@ -112,38 +113,27 @@ async function observeClosed(context: RunContext, progress: ObservedPlane, reach
       ...unclearRooms(items, leftOver),
       ...roomsOfOthers(items, leftOver),
     ],
-    objections: [objectionTo(plane, partner, notNamed(drift ?? [], applied?.outOfReach ?? []))].filter(
-      (one) => one !== undefined,
-    ),
+    objections: objection === undefined ? [] : [{ condition: "in_force", probe: RECONCILED, ...objection }],
   });
 }
 
 function objectionTo(plane: PlaneName, partner: Partner | undefined, [changed]: readonly Drift[]) {
-  const about = { condition: "in_force", probe: RECONCILED } as const;
   if (partner === undefined) {
-    return {
-      ...about,
-      found: "the registry has no entry for the counterparty any more",
-      hint: "Put its file back, with every plane closed, until the run has ended.",
-    };
+    const hint = "Put its file back, with every plane closed, until the run has ended.";
+    return { found: "the registry has no entry for the counterparty any more", hint };
   }
   // Containment closes planes for a while; a removal closes them for good.
-  if (planeState(partner, plane) === "open" || partner.planes[plane] === "open") {
-    return { ...about, ...declaredOpen(plane) };
-  }
+  if (planeState(partner, plane) === "open" || partner.planes[plane] === "open") return declaredOpen(plane);
   if (changed === undefined) return undefined;
-  return {
-    ...about,
-    ...(changed.kind === OUT_OF_REACH
-      ? {
-          found: `a closed partner may come into a room where nothing can be done: ${changed.subject}`,
-          hint: `Run drawbridge reconcile --once --plane ${plane}: it replaces the room, or names why not.`,
-        }
-      : {
-          found: `the ${plane} plane was changed by hand: ${changed.subject} (${changed.kind})`,
-          hint: `Run drawbridge reconcile --once --plane ${plane}, and find out who changed it.`,
-        }),
-  };
+  const { kind, subject } = changed;
+  const [found, more] =
+    kind === OUT_OF_REACH
+      ? [
+          `a closed partner may come into a room where nothing can be done: ${subject}`,
+          ": it replaces the room, or names why not.",
+        ]
+      : [`the ${plane} plane was changed by hand: ${subject} (${kind})`, ", and find out who changed it."];
+  return { found, hint: `Run drawbridge reconcile --once --plane ${plane}${more}` };
 }
 
 export function declaredOpen(plane: string) {
@@ -200,20 +190,12 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
 function unclearRooms(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
   const known = new Set(named.map(({ subject }) => subject));
   const unclear = items.filter(
-    ({ plane, vantage, verdict, subject }) =>
-      plane === "rooms" &&
-      verdict === "unknown" &&
-      subject?.startsWith("!") === true &&
-      vantage !== "partner",
+    ({ plane, vantage, verdict }) => plane === "rooms" && verdict === "unknown" && vantage !== "partner",
   );
-  const bySubject = new Map(unclear.map((item) => [item.subject ?? "", item]));
-  return [...bySubject]
-    .filter(([subject, { probe }]) => !known.has(subject) && probe.startsWith("room_"))
-    .map(([subject, { reason }]) => ({
-      subject,
-      reason: reason ?? "unknown",
-      hint: "Run the step again; or waive the room by name.",
-    }));
+  const hint = "Run the step again; or waive the room by name.";
+  return [...new Map(unclear.map((item) => [subjectOf(item), item]))]
+    .filter(([room, { probe }]) => room.startsWith("!") && !known.has(room) && probe.startsWith("room_"))
+    .map(([subject, { reason }]) => ({ subject, reason: reason ?? "unknown", hint }));
 }
 
 const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "state_to_target"]);

@@ -10,7 +10,6 @@ import type { Guard } from "../../../../src/federation/agents/identity-rules.ts"
 import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
 import { memoryFile, pinAgent } from "../../../../src/federation/agents/pin.ts";
 import { type Rotation, rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
-import { type ChangeBase, proposeEdit } from "../../../../src/federation/change/commit-change.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../../../src/federation/registry/retired-identities.ts";
 import { isIntact } from "../../../../src/records/format/evidence-item.ts";
@@ -124,7 +123,7 @@ describe("changing an agent's identity", () => {
     const { federation, repository } = await identities(t);
     const head = await repository.requireHead();
     const edits = [{ path: ["planes", "transport"], value: "closed" }];
-    const propose = (base: ChangeBase) => proposeEdit(base, LIGHTHOUSE, edits, "Close");
+    const propose = () => ({ file: LIGHTHOUSE, edits, message: "Close" });
     await refusedBy("planes_1_to_3_untouched", () =>
       commitIdentity(federation, { reason: "drawbridge: pin", propose }),
     );
