@@ -6,7 +6,7 @@ import { basename, dirname, join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { importPinnedKey, verifyCard } from "../../src/cards/verify.ts";
 import { systemClock } from "../../src/domain/clock.ts";
-import { readPrivateKey } from "../../src/federation/agents/key-files.ts";
+import { readPrivateKey } from "../../src/federation/agents/rotate.ts";
 import { PLANE_NAMES } from "../../src/federation/plane-order.ts";
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import { thumbprintOf } from "../../src/federation/registry/retired-identities.ts";

@@ -1,7 +1,6 @@
 // drawbridge agent add: adds an agent of ours to our bridge, whose card is verified first.
-import { readPublicIdentity } from "../../federation/agents/key-files.ts";
 import { addAgent } from "../../federation/agents/pin.ts";
-import { changeIdentity } from "../lib/agent-identity.ts";
+import { changeIdentity, readPublicIdentity } from "../lib/agent-identity.ts";
 import { defineCommand, OPTION, required } from "../lib/command.ts";
 
 export const addCommand = defineCommand({

@@ -1,7 +1,6 @@
 // drawbridge agent pin: pins a partner's agent, or our own, to its new key.
-import { readPublicIdentity } from "../../federation/agents/key-files.ts";
 import { pinAgent } from "../../federation/agents/pin.ts";
-import { changeIdentity, OLD_CARD, PARTNER_OR_US } from "../lib/agent-identity.ts";
+import { changeIdentity, OLD_CARD, PARTNER_OR_US, readPublicIdentity } from "../lib/agent-identity.ts";
 import { defineCommand, OPTION, required } from "../lib/command.ts";
 
 export const pinCommand = defineCommand({

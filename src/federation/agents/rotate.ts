@@ -1,8 +1,10 @@
 // The publisher's side: an agent's card gets a new signing key.
 // Invariants: the old private key is deleted before the new one signs anything; the public key in the registry, our
 // own pins and the retired list change in one commit; a kill at any instant leads to the same end, with one new
-// key and one commit; it is complete only when the old identity was observed to fail and the new one to verify.
-import { lstatSync, renameSync, rmSync } from "node:fs";
+// key and one commit; it is complete only when the old identity was observed to fail and the new one to verify; a private
+// key is never shown, and never kept but in its own file, of mode 0600.
+import { createPrivateKey, createPublicKey } from "node:crypto";
+import { chmodSync, lstatSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
 import * as z from "zod";
 import { CARD_BYTES_MAX } from "../../cards/reject-reasons.ts";
@@ -29,7 +31,6 @@ import {
   proveIdentity,
 } from "./commit-and-prove.ts";
 import { cardIdentityOf, guardRotation, refuse } from "./identity-rules.ts";
-import { type PrivateKeyFile, readPrivateKey } from "./key-files.ts";
 
 export interface RotateOptions {
   readonly agent: string;
@@ -140,6 +141,20 @@ async function requireOldCard({ oldCard }: RotateOptions, old: Rotation["old"]):
   throw new DrawbridgeError("usage", `the card of --old-card is not signed by the old key (${names})`, {
     hint: "Name a card that this key has signed, or leave the option out. Nothing was changed.",
   });
+}
+
+type PrivateKeyFile = NonNullable<Awaited<ReturnType<typeof readPrivateKey>>>;
+
+/** Undefined when there is no such file. @throws DrawbridgeError `secret_unavailable` when it is no ES256 key */
+export async function readPrivateKey(file: string) {
+  const text = readIfPresent(file);
+  if (text === undefined) return undefined;
+  await importSigningKey(text);
+  const isPem = text.trimStart().startsWith("-----BEGIN");
+  const key = isPem ? createPrivateKey(text) : createPrivateKey({ key: JSON.parse(text), format: "jwk" });
+  const { x = "", y = "" } = createPublicKey(key).export({ format: "jwk" });
+  chmodSync(file, PRIVATE);
+  return { text, x, y };
 }
 
 async function newKey(keyId: string, file: string | undefined): Promise<PrivateKeyFile> {

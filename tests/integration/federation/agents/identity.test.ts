@@ -4,10 +4,10 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, syml
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { importPinnedKey, verifyCard } from "../../../../src/cards/verify.ts";
+import { readPublicIdentity } from "../../../../src/cli/lib/agent-identity.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import { commitIdentity } from "../../../../src/federation/agents/commit-and-prove.ts";
 import type { Guard } from "../../../../src/federation/agents/identity-rules.ts";
-import { readPublicIdentity } from "../../../../src/federation/agents/key-files.ts";
 import { memoryFile, pinAgent } from "../../../../src/federation/agents/pin.ts";
 import { type Rotation, rotateAgent, writeRotation } from "../../../../src/federation/agents/rotate.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
