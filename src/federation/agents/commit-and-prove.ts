@@ -112,8 +112,8 @@ export async function provePin(
     ...{ act, agent, partner, keyId: fresh.keyId, oldKeyId: old?.keyId ?? null },
     ...{ procedure: PIN, parts: partsOf(parts), fingerprint },
     observe: async (seal) => [
-      ...(await proveIdentities({ seal, ...pinned })),
-      ...(await proveByBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
+      ...(await cardItems({ seal, ...pinned })),
+      ...(await askBridge(parts, { agent, seal, wanted: "verified" }, { fingerprint })),
     ],
   });
 }
@@ -150,7 +150,7 @@ interface IdentityProofInput {
 }
 
 /** The old identity fails against the new pin, and the new one does not verify by the old. */
-export async function proveIdentities({ seal, old, fresh, oldCards, served }: IdentityProofInput) {
+export async function cardItems({ seal, old, fresh, oldCards, served }: IdentityProofInput) {
   const unknown = { layer: "none", verdict: "unknown" } as const;
   const items: EvidenceItem[] = [];
   for (const card of oldCards) items.push(await proveCard(seal, "old_identity", card, fresh));
@@ -180,14 +180,14 @@ export async function verifyByPin(card: Uint8Array, { keyId, jwk }: PinnedIdenti
   return verifyCard(card, [await importPinnedKey(keyId, jwk)]);
 }
 
-export async function isSignedByPin(card: Uint8Array, pin: PinnedIdentity): Promise<boolean> {
+export async function isSignedBy(card: Uint8Array, pin: PinnedIdentity): Promise<boolean> {
   return (await verifyByPin(card, pin)).accepted;
 }
 
 const BY_BRIDGE = { withinMs: 20_000, everyMs: 200 };
 
 /** Waits for the bridge's decision about a target; `undecided`: what it means that it has made none. */
-export async function proveByBridge(
+export async function askBridge(
   { decision, clock }: AgentParts,
   { agent, seal, wanted }: { agent: string; seal: Seal; wanted: "verified" | "quarantined" },
   { fingerprint, undecided = "never_decided" }: { fingerprint?: string; undecided?: string } = {},

@@ -10,7 +10,7 @@ import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { consumersOf } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
-import { type AgentParts, commitIdentity, isSignedByPin, provePin, verifyByPin } from "./commit-and-prove.ts";
+import { type AgentParts, commitIdentity, isSignedBy, provePin, verifyByPin } from "./commit-and-prove.ts";
 import {
   cardIdentityOf,
   consumedAgent,
@@ -43,12 +43,9 @@ function proposeAddition(base: ChangeBase, options: AddOptions): Proposal | unde
     throw refuse("agent_present", `${taken.file} has an agent ${agent} already`);
   }
   refuseRetired(registry, identity, registry.organisation.retired.cardKeys);
-  const entry = {
-    cardUrl,
-    ...(allowedOrigins.length > 0 && { allowedOrigins }),
-    cardIdentity: cardIdentityOf(identity),
-  };
-  const edits = [{ path: ["consumes", agent], value: entry }];
+  const origins = allowedOrigins.length > 0 && { allowedOrigins };
+  const value = { cardUrl, ...origins, cardIdentity: cardIdentityOf(identity) };
+  const edits = [{ path: ["consumes", agent], value }];
   const message = `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`;
   return { file: ORGANISATION_FILE, edits, message };
 }
@@ -154,7 +151,7 @@ export async function pinAgent(context: Federation, parts: AgentParts, options: 
   if (old !== undefined && now.old_card === null) {
     const last = now.last_card === null ? undefined : Buffer.from(now.last_card, "base64");
     for (const card of [served.fetched ? served.bytes : undefined, last, options.oldCard]) {
-      if (card === undefined || !(await isSignedByPin(card, old))) continue;
+      if (card === undefined || !(await isSignedBy(card, old))) continue;
       remember({ old_card: Buffer.from(card).toString("base64") });
       break;
     }
@@ -164,7 +161,7 @@ export async function pinAgent(context: Federation, parts: AgentParts, options: 
     ...{ act: "pin", agent, partner: consumer.serverName, cardUrl },
     ...{ old, fresh: identity, oldCards, served },
   });
-  const isSigned = served.fetched && (await isSignedByPin(served.bytes, identity));
+  const isSigned = served.fetched && (await isSignedBy(served.bytes, identity));
   remember({
     ...(proved.complete && { old: null, old_card: null }),
     ...(isSigned && { last_card: Buffer.from(served.bytes).toString("base64") }),

@@ -23,13 +23,7 @@ import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-identities.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { ROTATE } from "../workflow/procedure.ts";
-import {
-  type AgentParts,
-  commitIdentity,
-  isSignedByPin,
-  proveIdentities,
-  proveIdentity,
-} from "./commit-and-prove.ts";
+import { type AgentParts, cardItems, commitIdentity, isSignedBy, proveIdentity } from "./commit-and-prove.ts";
 import { cardIdentityOf, guardRotation, refuse } from "./identity-rules.ts";
 
 export interface RotateOptions {
@@ -114,7 +108,7 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   );
   await requireOldCard(options, old);
   const oldCards: Buffer[] = [];
-  for (const pin of old) if (await isSignedByPin(card, pin)) oldCards.push(card);
+  for (const pin of old) if (await isSignedBy(card, pin)) oldCards.push(card);
   if (present !== undefined) {
     // What a thief of the old key could make: a card in the new key's name.
     oldCards.push(await sign(card, present, keyId, cardFile));
@@ -136,7 +130,7 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
 /** @throws DrawbridgeError `usage` for a card that shows nothing, because none of these keys has signed it */
 async function requireOldCard({ oldCard }: RotateOptions, old: Rotation["old"]): Promise<void> {
   if (oldCard === undefined) return;
-  for (const pin of old) if (await isSignedByPin(oldCard, pin)) return;
+  for (const pin of old) if (await isSignedBy(oldCard, pin)) return;
   const names = old.map(({ keyId }) => keyId).join(", ");
   throw new DrawbridgeError("usage", `the card of --old-card is not signed by the old key (${names})`, {
     hint: "Name a card that this key has signed, or leave the option out. Nothing was changed.",
@@ -221,7 +215,7 @@ async function publish(context: Federation, parts: AgentParts, options: RotateOp
     ...{ keyId: fresh.keyId, oldKeyId: old[0]?.keyId ?? null },
     observe: async (seal) => {
       const served = url === undefined ? own() : await parts.fetch(url);
-      return proveIdentities({ seal, old: old[0], fresh, oldCards, served });
+      return cardItems({ seal, old: old[0], fresh, oldCards, served });
     },
   });
   if (proved.complete) writeRotation(context.state, { ...rotation, step: "proved" });

@@ -12,13 +12,7 @@ import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { applicantsOf, findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
 import type { Seal } from "../workflow/observe-plane.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
-import {
-  type AgentParts,
-  commitIdentity,
-  partsOf,
-  proveByBridge,
-  proveIdentity,
-} from "./commit-and-prove.ts";
+import { type AgentParts, askBridge, commitIdentity, partsOf, proveIdentity } from "./commit-and-prove.ts";
 import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";
 
 /** `keepsKey`: the agent goes and nothing is said against its key, which may be pinned again. */
@@ -97,7 +91,7 @@ export async function withdrawAgent(context: Federation, parts: AgentParts, opti
       const shown = notCarried(desired, agent, seal);
       // Of an agent that its file does not name, the bridge need not have decided anything.
       const more = shown.verdict === "closed" ? { undecided: "not_in_agents_file" } : {};
-      return [shown, ...(await proveByBridge(parts, { agent, seal, wanted: "quarantined" }, more))];
+      return [shown, ...(await askBridge(parts, { agent, seal, wanted: "quarantined" }, more))];
     },
   });
 }

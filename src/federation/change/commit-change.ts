@@ -7,13 +7,7 @@ import { printableLine } from "../../domain/printable.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
 import { assessBranch, assessInPlace, type OnBadHead } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
-import {
-  type RevisionFiles,
-  readRevision,
-  registryOf,
-  renderedChanges,
-  stateAt,
-} from "../reconcile/desired-state.ts";
+import { type RevisionFiles, readRevision, registryOf, renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
 import { partnerCalled, partnerEntry, type Registry } from "../registry/partner.ts";
 import { RegistryError } from "../registry/problems.ts";
@@ -205,7 +199,7 @@ export async function changeBase(context: Federation, onBadHead: OnBadHead = "re
   if (onBadHead === "refuse") throw refused();
   const lacksIt = async (registry: Registry) => {
     if (about === undefined || accepted === undefined) return false;
-    const known = partnerCalled((await stateAt(context, accepted)).registry, about);
+    const known = partnerCalled(registryOf(await readRevision(repository, accepted, cache), cache), about);
     return known !== undefined && partnerEntry(registry, known.partner.serverName) === undefined;
   };
   if (reason === "render_differs") {
@@ -265,8 +259,7 @@ async function withoutBrokenFiles(context: Federation, head: Revision, accepted:
 }
 
 async function lastValid({ repository, cache }: Federation, head: Revision, accepted: Revision | undefined) {
-  const candidates =
-    accepted === undefined ? await repository.history(head, HISTORY_MAX) : ([accepted] as const);
+  const candidates = accepted ? [accepted] : await repository.history(head, HISTORY_MAX);
   for (const revision of candidates) {
     const files = await readRevision(repository, revision, cache);
     try {

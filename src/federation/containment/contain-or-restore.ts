@@ -110,14 +110,11 @@ function undone(act: Act, serverName: string, revision: string): DrawbridgeError
 
 export type PlaneResult = Readonly<ReturnType<typeof resultOf>>;
 
-function resultOf(
-  plane: PlaneName,
-  { pass, partner, applied, observed: { items }, conditions, verdict }: StepResult,
-) {
+function resultOf(plane: PlaneName, { pass, partner, applied, observed, conditions, verdict }: StepResult) {
   const record = pass?.planes.find((report) => report.plane === plane)?.record;
   const inForce = applied?.outcome === "in_force" ? (record?.inForce ?? null) : null;
   const open = conditions.find((one) => !isSettled(one));
-  const item = items.find(({ probe, reason }) => probe === open?.probe && reason !== null);
+  const item = observed.items.find(({ probe, reason }) => probe === open?.probe && reason !== null);
   return {
     /** `verdict`: of the plane as the act wants it, from inside; `outcome`: the reconciler's, if it came to it. */
     ...{ plane, verdict, outcome: applied?.outcome ?? null },
@@ -131,7 +128,7 @@ function resultOf(
     /** When a plane that had been in force was last so again, something having been put right; null when never. */
     repairedAt: inForce?.repairedAt ?? null,
     outOfReach: (applied?.outOfReach ?? []).filter((one) => one.partner === partner),
-    ...{ conditions, evidence: items },
+    ...{ conditions, evidence: observed.items },
   };
 }
 

@@ -43,11 +43,8 @@ export async function nextStep(
     refuseIfRemoved(state, found, entry);
     refuseIfClosed(found, entry);
     const step = currentStep(found);
-    const nothing = { plane: null, conditions: [] as readonly JudgedCondition[], proved: true };
-    const result =
-      step === undefined
-        ? { ...nothing, readmission: found }
-        : await workOn(context, rooms, entry, found, step);
+    const idle = { readmission: found, plane: null, conditions: [] as JudgedCondition[], proved: true };
+    const result = step === undefined ? idle : await workOn(context, rooms, entry, found, step);
     const isLast = result.proved && currentStep(result.readmission) === undefined;
     const readmission = isLast ? await complete(context, result.readmission) : result.readmission;
     return { ...result, readmission, done: readmission.done };
@@ -144,9 +141,7 @@ async function complete(context: Federation, found: Readmission): Promise<Readmi
     const { proved_at: _, ...proved } = stage;
     return [{ plane, ...proved }];
   });
-  const left = planes.flatMap(({ plane, not_applicable }) =>
-    not_applicable.map((name) => `  ${plane} ${name}`),
-  );
+  const left = planes.flatMap(({ plane, not_applicable: names }) => names.map((one) => `  ${plane} ${one}`));
   const summary =
     left.length === 0
       ? "All five planes were observed to be open."

@@ -244,11 +244,9 @@ function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: N
     if (retired.serverKeys.includes(id))
       throw refuse("retired_key", `${id} was this partner's server key before its removal`);
   }
+  const cardKeys = retiredIn(registry, entry.file, retired.cardKeys);
   const edits: YamlEdit[] = [
-    {
-      path: ["retired"],
-      value: plain({ ...retired, cardKeys: retiredIn(registry, entry.file, retired.cardKeys) }),
-    },
+    { path: ["retired"], value: plain({ ...retired, cardKeys }) },
     { path: ["azp"], value: identities.azp },
   ];
   if (partner.contained) edits.push({ path: ["contained"], value: false });

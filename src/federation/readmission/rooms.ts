@@ -8,13 +8,7 @@ import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { type SignedRequests, statusOfEvent } from "../homeserver/signed-request.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
 import { ROOM_REASONS } from "../planes/rooms/room-reasons.ts";
-import {
-  listRooms,
-  ROOMS_AT_ONCE,
-  type RoomsSession,
-  tryRoom,
-  withSession,
-} from "../planes/rooms/session.ts";
+import { ROOMS_AT_ONCE, type RoomsSession, tryRoom, withSession } from "../planes/rooms/session.ts";
 import { journalIn, type RoomRecord, recordOf } from "../planes/rooms/undo-journal.ts";
 import { acceptedState } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
@@ -83,10 +77,8 @@ async function replaceAll(session: RoomsSession, partner: ServerName, rooms: rea
     .filter(({ serverName }) => serverName === partner)
     // `removed` would purge the old room: its history is ours, and stays.
     .map((one) => ({ ...one, mode: "contained" as const }));
-  const listed = await listRooms(session, []);
-  const read = await mapConcurrent([...new Set([...listed, ...rooms])], ROOMS_AT_ONCE, (room) =>
-    tryRoom(session, room),
-  );
+  const all = [...new Set([...(await session.operator.rooms()), ...rooms])];
+  const read = await mapConcurrent(all, ROOMS_AT_ONCE, (room) => tryRoom(session, room));
   const states = read.filter((state) => state !== undefined && state !== "unread");
   return mapConcurrent(rooms, 2, async (room): Promise<TouchedRoom> => {
     const state = states.find(({ roomId }) => roomId === room);

@@ -146,13 +146,8 @@ function absences(
   }
   const needed = new Set(conditionsOf(plane, direction).flatMap((condition) => condition.parts));
   const unmanaged = [...needed].filter((part) => !parts.includes(part));
-  const about = {
-    probe: PART_MANAGED,
-    layer: "configuration",
-    verdict: "unknown",
-    reason: "unmanaged",
-  } as const;
-  return [...items, ...unmanaged.map((subject) => seal({ ...about, subject, references }))];
+  const about = { layer: "configuration", verdict: "unknown", reason: "unmanaged", references } as const;
+  return [...items, ...unmanaged.map((subject) => seal({ probe: PART_MANAGED, subject, ...about }))];
 }
 
 /** What the rendered files say of the partner's clients, those included with which it had applied. */

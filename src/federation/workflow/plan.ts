@@ -17,13 +17,7 @@ import {
 import type { PlaneName } from "../plane-order.ts";
 import { planeOfPath, renderAll } from "../planes/render.ts";
 import type { Federation } from "../reconcile/context.ts";
-import {
-  findPartner,
-  type PartnerEntry,
-  partnerEntry,
-  type Registry,
-  retireAll,
-} from "../registry/partner.ts";
+import { findPartner, type PartnerEntry, partnerEntry, retireAll } from "../registry/partner.ts";
 import { retiredIn } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
 import { labelOf, type Procedure, type Step } from "./procedure.ts";
@@ -57,7 +51,7 @@ export async function plan(
   procedure: Procedure,
   named: string,
   stateOf: (step: Step) => string | undefined = () => "pending",
-  before?: Registry,
+  before?: ChangeBase["registry"],
 ) {
   const base = await changeBase(context, procedure.onBadHead, named);
   const entry = findPartner(base.registry, named);
@@ -96,7 +90,7 @@ export function stepEdits(
   { plane, direction, edit }: Pick<Step, "plane" | "direction" | "edit">,
   registry: ChangeBase["registry"],
   { file, partner }: Pick<PartnerEntry, "file" | "partner">,
-  before: Registry = registry,
+  before = registry,
 ): readonly YamlEdit[] {
   if (plane === null || edit === null) return [];
   if (edit === "contained") return [{ path: ["contained"], value: direction === "closed" }];
@@ -111,7 +105,7 @@ export function stepEdits(
 interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "about" | "examine"> {
   readonly partner: string;
   /** As `stepEdits` takes it. */
-  readonly before?: Registry | undefined;
+  readonly before?: ChangeBase["registry"] | undefined;
   /** What else is proposed; `isSame`: the partner's file says already what it would say. As `propose` otherwise. */
   readonly say: (
     base: ChangeBase,
@@ -143,14 +137,11 @@ async function differences(before: ReadonlyMap<string, string>, after: ReadonlyM
   const paths = [...new Set([...before.keys(), ...after.keys()])].sort();
   const changed = paths.filter((path) => before.get(path) !== after.get(path));
   return Promise.all(
-    changed.map(async (path) => ({
-      path,
-      diff: await unifiedDiff(before.get(path) ?? "", after.get(path) ?? ""),
-    })),
+    changed.map(async (path) => ({ path, diff: await unifiedDiff(before.get(path), after.get(path)) })),
   );
 }
 
-async function unifiedDiff(before: string, after: string): Promise<string> {
+async function unifiedDiff(before = "", after = ""): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), "drawbridge-plan-"));
   try {
     writeFileSync(join(folder, "before"), before, { mode: 0o600 });

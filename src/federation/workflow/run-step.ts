@@ -161,16 +161,10 @@ export function judged({ condition, verdict, evidence, lacks }: Evaluated, all: 
     const found = verdict === "met" ? (item?.reason ?? item?.verdict ?? verdict) : verdict;
     return { condition, verdict, evidence: [...evidence], probe: item?.probe ?? "", found, hint: "" };
   }
-  return {
-    condition,
-    verdict,
-    evidence: [],
-    probe: lack.probe,
-    ...foundOf(lack, all, HINTS[condition] ?? ""),
-  };
+  return { condition, verdict, evidence: [], probe: lack.probe, ...foundOf(lack, all, HINTS[condition]) };
 }
 
-function foundOf({ probe, vantage, subject, item }: Lack, { items, fromOutside }: Evidence, hint: string) {
+function foundOf({ probe, vantage, subject, item }: Lack, { items, fromOutside }: Evidence, hint = "") {
   if (item !== undefined) return { found: foundIn(item), hint };
   const notTried = items.find((one) => one.probe === probe && one.vantage === vantage && wasNotTried(one));
   if (notTried !== undefined) {

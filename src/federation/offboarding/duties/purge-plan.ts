@@ -70,14 +70,14 @@ const BegunPurge = z.strictObject({
 });
 export type BegunPurge = z.output<typeof BegunPurge>;
 
+const Done = z.strictObject({ at: z.iso.datetime(), after: Counts.nullable(), items: z.array(EvidenceItem) });
+
 export const PurgeState = z.strictObject({
   version: z.literal(1),
   plan: PurgePlan,
   /** Null until the purge of this plan begins. */
   begun: BegunPurge.nullable(),
-  done: z
-    .strictObject({ at: z.iso.datetime(), after: Counts.nullable(), items: z.array(EvidenceItem) })
-    .nullable(),
+  done: Done.nullable(),
 });
 export type PurgeState = z.output<typeof PurgeState>;
 

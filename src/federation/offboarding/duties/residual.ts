@@ -24,8 +24,7 @@ export function residualReport(context: DutiesContext, run: Run) {
         rooms.push({ room: visibleId(room), events: byRoom?.get(room) ?? null });
         continue;
       }
-      const events =
-        byRoom === undefined ? (await countEvents(session, room, now)).partner : (byRoom.get(room) ?? 0);
+      const events = byRoom ? (byRoom.get(room) ?? 0) : (await countEvents(session, room, now)).partner;
       rooms.push({ room: visibleId(room), events });
       if (presentOf(state, partner).length === 0) continue;
       for (const server of joinedByServer(state).keys()) {
@@ -40,13 +39,11 @@ export function residualReport(context: DutiesContext, run: Run) {
       tokens_live_until: tokens.until ?? null,
       third_servers: third_servers.sort((left, right) => (left.server < right.server ? -1 : 1)),
     };
+    const isUnread = found.some(({ state }) => state === "unread");
     const unknown: Readonly<Record<string, string>> = {
       // The gateway counts calls, and forgets whose a stream was once the client is gone.
       streams: "not_reported_by_gateway",
-      ...(found.some(({ state }) => state === "unread") && {
-        rooms: "room_not_read",
-        third_servers: "room_not_read",
-      }),
+      ...(isUnread && { rooms: "room_not_read", third_servers: "room_not_read" }),
       ...(counts === undefined && { device_keys: "database_not_read" }),
       ...(tokens.reason !== undefined && { tokens_live_until: tokens.reason }),
     };
@@ -62,8 +59,6 @@ export function tokensLiveUntil({ config }: Pick<DutiesContext, "config">, run: 
   if (proof == null || !proof.conditions.every(isSettled)) return { reason: "gateway_not_closed" };
   const { inForce } = readPlane(run.state, "gateway");
   // Both: what was put right since may have been open until then, although it was proved closed before.
-  const closedAt = [proof.at, inForce?.repairedAt ?? inForce?.at].flatMap((at) =>
-    at === undefined ? [] : [Date.parse(at)],
-  );
-  return { until: new Date(Math.max(...closedAt) + TOKEN_LIFE_S * 1_000).toISOString() };
+  const closedAt = [proof.at, inForce?.repairedAt ?? inForce?.at].flatMap((at) => at ?? []);
+  return { until: new Date(Math.max(...closedAt.map(Date.parse)) + TOKEN_LIFE_S * 1_000).toISOString() };
 }

@@ -4,13 +4,7 @@
 // is read forwards, because backwards Synapse backfills).
 import { resolve } from "node:path";
 import * as z from "zod";
-import {
-  parseServerName,
-  type RoomId,
-  type ServerName,
-  serverOf,
-  type UserId,
-} from "../../../domain/identifiers.ts";
+import { type RoomId, type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { expectSuccess, type HomeserverAccess, refused } from "../../homeserver/api.ts";
@@ -29,9 +23,7 @@ export interface DutiesSession extends ReturnType<typeof sessionOf> {
 }
 
 function sessionOf({ config: { homeserver, directory }, clock, say }: DutiesContext, run: Run) {
-  const own = parseServerName(run.self);
-  const partner = parseServerName(counterpartyIn(run));
-  if (own === undefined || partner === undefined) throw new RangeError("a run is of servers");
+  const [own, partner] = [run.self as ServerName, counterpartyIn(run) as ServerName];
   const token = readSecret(homeserver.operatorToken, resolve(directory));
   const operator = new SynapseAdminApi(homeserver.url, token, clock);
   return { own, partner, clock, say, operator, homeserver: partnerData(operator, partner) };

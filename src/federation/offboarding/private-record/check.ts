@@ -24,9 +24,8 @@ export class RecordError extends DrawbridgeError {
 
   constructor(file: string, problems: readonly RecordProblem[]) {
     const lines = problems.map(({ field, ...one }) => renderProblem({ ...one, file, path: field }));
-    super("config_invalid", lines.join("\n"), {
-      hint: "Correct what is named above; nothing was written or begun.",
-    });
+    const hint = "Correct what is named above; nothing was written or begun.";
+    super("config_invalid", lines.join("\n"), { hint });
     this.name = "RecordError";
     this.problems = problems;
   }
@@ -63,8 +62,7 @@ export function checkRecordText(text: string) {
     ...contradictions,
   ];
   const missing = RECORD_FIELDS.filter(
-    ({ path, isOptional }) =>
-      (!isOptional || required[path] === true) && valueAt(values, path.split(".")) == null,
+    ({ path, isOptional }) => (!isOptional || required[path]) && valueAt(values, path.split(".")) == null,
   ).map(({ path }) => path);
   const isComplete = result.success && problems.length === 0 && missing.length === 0;
   return { record: isComplete ? result.data : undefined, missing, problems, values };

@@ -38,9 +38,7 @@ function locate(path: string) {
   const { problems, ...found } = inspectLocation(path);
   return {
     ...found,
-    problems: problems.map(
-      (one): RecordProblem => ({ ...one, rule: `record.${one.rule}`, field: "", line: 0 }),
-    ),
+    problems: problems.map((one) => ({ ...one, rule: `record.${one.rule}`, field: "", line: 0 })),
   };
 }
 
@@ -129,10 +127,8 @@ export function registryProblems(record: PrivateRecord, registry: Registry, entr
   if (record.affected.oidcClient !== known.get("affected.oidcClient")) {
     report("affected.oidcClient", "is not the client that the registry has for this partner");
   }
-  const agents = new Set([
-    ...Object.keys(registry.organisation.agents),
-    ...Object.keys(entry.partner.card.consumes),
-  ]);
+  const own = registry.organisation.agents;
+  const agents = new Set([...Object.keys(own), ...Object.keys(entry.partner.card.consumes)]);
   for (const [index, name] of record.affected.agents.entries()) {
     if (!agents.has(name)) report(`affected.agents.${index}`, "is an agent that the registry does not know");
   }
@@ -142,9 +138,7 @@ export function registryProblems(record: PrivateRecord, registry: Registry, entr
       report("affected.agents", message, "record.closes_more", NAME_OR_WITHDRAW);
     }
   }
-  const routes = new Set(
-    Object.values(registry.organisation.agents).flatMap(({ cardPath, invokePath }) => [cardPath, invokePath]),
-  );
+  const routes = new Set(Object.values(own).flatMap(({ cardPath, invokePath }) => [cardPath, invokePath]));
   for (const [index, path] of record.affected.routes.entries()) {
     if (!routes.has(path)) report(`affected.routes.${index}`, "is a path that the registry does not know");
   }

@@ -10,22 +10,9 @@ import { Sha256Digest } from "../../../domain/identifier-fields.ts";
 import { parseJson } from "../../../domain/json.ts";
 import { DsseEnvelope, DsseEnvelopeDraft } from "../../../records/format/dsse-envelope.ts";
 import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts";
-import {
-  GitRevision,
-  Identifier,
-  Instant,
-  OrganisationName,
-  RunId,
-  Scope,
-  Word,
-} from "../../../records/format/fields.ts";
-import {
-  counterpartyOf,
-  KINDS,
-  STAGE_NAMES,
-  type StageName,
-  TRIGGERS,
-} from "../../../records/format/removal-stages.ts";
+import { GitRevision, Identifier, Instant, Scope, Word } from "../../../records/format/fields.ts";
+import { counterpartyOf, STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
+import { CompletionPredicate } from "../../../records/format/statements.ts";
 import type { TrustedParty } from "../../../records/format/trust.ts";
 import {
   byDigest,
@@ -54,14 +41,11 @@ const Waiver = z.strictObject({
   at: Instant,
 });
 
+const Ended = z.strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant });
+const { run, kind, trigger, remover, partner } = CompletionPredicate.shape;
+
 const RunFile = z.strictObject({
-  version: z.literal(1),
-  run: RunId,
-  kind: z.enum(KINDS),
-  trigger: z.enum(TRIGGERS),
-  remover: OrganisationName,
-  partner: OrganisationName,
-  self: OrganisationName,
+  ...{ version: z.literal(1), run, kind, trigger, remover, partner, self: remover },
   /** Outside version control; it never leaves this machine. */
   private_record_file: z.string().min(1),
   opened_at: Instant,
@@ -70,9 +54,7 @@ const RunFile = z.strictObject({
   /** Of an emergency: when the first four planes were closed at once; null before, and for other kinds. */
   contained_at: Instant.nullable(),
   waivers: z.array(Waiver),
-  ended: z
-    .strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant })
-    .nullable(),
+  ended: Ended.nullable(),
 });
 export type RunFile = z.output<typeof RunFile>;
 
@@ -153,10 +135,8 @@ export function findRun(state: StateFolder, named?: string): Run {
   const none = named === undefined ? "there is no run here" : `there is no run ${JSON.stringify(named)} here`;
   const choices = (second === undefined ? runs : found).map((run) => `${run.run} (${counterpartyIn(run)})`);
   const isAmbiguous = named === undefined && second !== undefined;
-  const hint =
-    runs.length === 0
-      ? "Open one: drawbridge offboarding open."
-      : `Name one with --run-id: ${choices.join(", ")}.`;
+  const names = `Name one with --run-id: ${choices.join(", ")}.`;
+  const hint = runs.length === 0 ? "Open one: drawbridge offboarding open." : names;
   throw new DrawbridgeError("usage", isAmbiguous ? "several runs are open" : none, { hint });
 }
 
@@ -176,7 +156,7 @@ export async function openRun(
     const hint = "Use the kind full, or the trigger suspected_compromise; nothing was opened.";
     throw new DrawbridgeError("usage", "an emergency needs a suspected compromise", { hint });
   }
-  if (joined !== undefined && !RunId.safeParse(joined).success) {
+  if (joined !== undefined && !run.safeParse(joined).success) {
     const hint = "Ask the other organisation for it: 32 hexadecimal digits. Nothing was opened.";
     throw new DrawbridgeError("usage", `${JSON.stringify(joined)} is no run ID`, { hint });
   }
@@ -220,10 +200,7 @@ const StageProof = z.strictObject({
 export type StageProof = z.output<typeof StageProof>;
 export type OutOfReach = Readonly<StageProof["out_of_reach"]>;
 
-export function waiverOf(
-  { waivers }: Run,
-  { subject, reason }: Pick<OutOfReach[number], "subject" | "reason">,
-) {
+export function waiverOf({ waivers }: Run, { subject, reason }: Omit<OutOfReach[number], "hint">) {
   return waivers.find((one) => one.subject === subject && one.out_of_reach.includes(reason));
 }
 

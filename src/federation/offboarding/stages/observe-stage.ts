@@ -8,12 +8,7 @@ import { type EvidenceItem, isOwnRoom } from "../../../records/format/evidence-i
 import { pollUntil } from "../../../runtime/concurrency.ts";
 import { collectStream } from "../../evidence/record-streams.ts";
 import type { PlaneName } from "../../plane-order.ts";
-import {
-  type Drift,
-  notNamed,
-  OUT_OF_REACH,
-  type OutOfReach as PlaneOutOfReach,
-} from "../../planes/plane.ts";
+import { type Drift, notNamed, OUT_OF_REACH, type OutOfReach } from "../../planes/plane.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { desiredPlane } from "../../reconcile/desired-state.ts";
@@ -30,9 +25,9 @@ import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } fro
 export const NOT_OUR_ROOM = "not_our_room";
 
 /** By room ID or server name; or by an item's subject, or its probe. */
-type OutOfReach = Omit<PlaneOutOfReach, "partner">;
+type NotReached = Omit<OutOfReach, "partner">;
 
-type Shown = Readonly<{ items: readonly EvidenceItem[]; outOfReach: readonly OutOfReach[] }>;
+type Shown = Readonly<{ items: readonly EvidenceItem[]; outOfReach: readonly NotReached[] }>;
 type Found = Shown & { readonly objections: readonly Objection[] };
 
 const VIOLATIONS_MAX = 20;
@@ -161,13 +156,11 @@ async function evidenceOf(
   reached: Reached,
 ): Promise<readonly EvidenceItem[]> {
   const stop = stage === "a2a_discovery" ? (readStage(context.run, "a2a_stop")?.proof?.items ?? []) : [];
+  const refused = stop.filter(({ probe, verdict }) => probe === "invoke" && verdict === "closed");
   const { items } = await observePlane(context, reached, {
     ...{ plane, direction: "closed", scope, before: await entryBefore(context, reached) },
     outside: context.outside,
-    refusals: (agent) =>
-      stop.filter(
-        ({ probe, verdict, subject }) => probe === "invoke" && verdict === "closed" && subject === agent,
-      ),
+    refusals: (agent) => refused.filter(({ subject }) => subject === agent),
   });
   return plane === "border" ? [...items, ...(await violationsSince(context, partner, openedAt))] : items;
 }
@@ -187,7 +180,7 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
 }
 
 /** Rooms of which something is unknown, unless the plane itself has named them. */
-function unclearRooms(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
+function unclearRooms(items: readonly EvidenceItem[], named: readonly NotReached[]): readonly NotReached[] {
   const known = new Set(named.map(({ subject }) => subject));
   const unclear = items.filter(
     ({ plane, vantage, verdict }) => plane === "rooms" && verdict === "unknown" && vantage !== "partner",
@@ -201,17 +194,14 @@ function unclearRooms(items: readonly EvidenceItem[], named: readonly OutOfReach
 const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "state_to_target"]);
 
 /** Rooms of third parties that our people are in and that let the counterparty in: the rooms plane governs none of them. */
-function roomsOfOthers(items: readonly EvidenceItem[], named: readonly OutOfReach[]): readonly OutOfReach[] {
-  const governed = new Set([
-    ...items.filter(isOwnRoom).map(subjectOf),
-    ...named.map(({ subject }) => subject),
-  ]);
+function roomsOfOthers(items: readonly EvidenceItem[], named: readonly NotReached[]): readonly NotReached[] {
+  const known = new Set([...items.filter(isOwnRoom).map(subjectOf), ...named.map(({ subject }) => subject)]);
   const entered = items.filter(
     ({ probe, vantage, verdict }) => vantage === "partner" && verdict === "open" && ENTRY.has(probe),
   );
   const hint = "Have its owner exclude the counterparty, or take your people out of it.";
   return [...new Set(entered.map(subjectOf))]
-    .filter((room) => room.startsWith("!") && !governed.has(room))
+    .filter((room) => room.startsWith("!") && !known.has(room))
     .map((subject) => ({ subject, reason: NOT_OUR_ROOM, hint }));
 }
 

@@ -29,9 +29,7 @@ export function exportStatements(context: OffboardingContext, named?: string) {
     const { run, trust } = context;
     const removal = removalOf(context);
     const { envelopes, evidence } = readStatements(run);
-    const signed = envelopes.filter(
-      (envelope) => signingKeyOf(envelope, run.self, trust.parties) !== undefined,
-    );
+    const signed = envelopes.filter((one) => signingKeyOf(one, run.self, trust.parties) !== undefined);
     if (signed.length === 0) {
       throw blockedBy("there is nothing to pass on", {
         ...{ condition: "signed", probe: "export", found: "this organisation has signed nothing yet" },

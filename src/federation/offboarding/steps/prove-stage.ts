@@ -75,9 +75,7 @@ export async function prove(
   // Where a condition does not hold, every item is kept, so that an operator can examine it. What is waived although it
   // was observed open is always kept.
   const holds = conditions.every(isSettled);
-  const items = observation.items.filter(
-    (item) => !holds || named.has(item.digest) || isLeftOpen(item, listed),
-  );
+  const items = observation.items.filter((one) => !holds || named.has(one.digest) || isLeftOpen(one, listed));
   const proof: StageProof = {
     ...{ at, revision, render, conditions: [...conditions], out_of_reach: [...outOfReach] },
     items: [...new Map(items.map((item) => [item.digest, item])).values()],

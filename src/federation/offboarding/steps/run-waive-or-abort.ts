@@ -219,9 +219,7 @@ export function abort(context: OffboardingContext, options: { reason: string; ru
     const accepted = await acceptedState(context).catch(undefinedFor());
     if (accepted === undefined) return { run: ended, closed: null, contained: null };
     const partner = partnerEntry(accepted.desired.registry, counterpartyIn(run))?.partner;
-    const closed = CLOSING_ORDER.filter(
-      (plane) => partner === undefined || planeState(partner, plane) === "closed",
-    );
+    const closed = CLOSING_ORDER.filter((plane) => !partner || planeState(partner, plane) === "closed");
     return { run: ended, closed, contained: partner?.contained === true };
   });
 }

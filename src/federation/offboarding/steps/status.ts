@@ -92,14 +92,12 @@ function unsignedState(
   unwaived: OutOfReach,
 ): { readonly state: StageState; readonly since: string | null } {
   if (progress === undefined) return { state: "pending", since: null };
-  const { proof, opened_at: openedAt, commit } = progress;
+  const { proof, opened_at: begun, commit } = progress;
   if (proof?.conditions.every(isSettled) && unwaived.length === 0) {
     return { state: "proved", since: proof.at };
   }
   const isClosing = removalStep(kind, stage).edit !== null && commit === null;
-  return isClosing
-    ? { state: "closing", since: openedAt }
-    : { state: "proving", since: proof?.at ?? openedAt };
+  return isClosing ? { state: "closing", since: begun } : { state: "proving", since: proof?.at ?? begun };
 }
 
 export type Steps = Readonly<ReturnType<typeof nextStepsOf>>;
