@@ -91,10 +91,8 @@ export async function proveIdentity(
       conditions.push(one.condition === "in_force" ? { ...one, condition: `${plane}_in_force` } : one);
     }
   }
-  return {
-    ...{ ...about, revision, committed: change !== undefined, untouched, items, conditions },
-    complete: conditions.every(isSettled),
-  };
+  const complete = conditions.every(isSettled);
+  return { ...about, revision, committed: change !== undefined, untouched, items, conditions, complete };
 }
 
 export async function provePin(

@@ -100,12 +100,8 @@ export function cardIdentityOf({ keyId, jwk: { x, y } }: PinnedIdentity): CardId
   return { keyId, jwk: { kty: "EC", crv: "P-256", x, y } };
 }
 
-export function isSameIdentity(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {
-  return one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
-}
-
 /** @throws DrawbridgeError `usage` when the entry does not consume it */
-export function consumedAgent(consumer: Consumer, agent: string): Consumer["consumes"][string] {
+export function agentOf(consumer: Consumer, agent: string): Consumer["consumes"][string] {
   const found = Object.hasOwn(consumer.consumes, agent) ? consumer.consumes[agent] : undefined;
   if (found !== undefined) return found;
   const names = Object.keys(consumer.consumes);
@@ -135,8 +131,6 @@ export function retireEdits(
   // A list that does not name what is given up stays as it is.
   const isListed = isPinnedElsewhere ? keyIds.length > 0 : kept.length < keyIds.length;
   const retiring = { path: ["retired", "cardKeys"], value: withCardKeys(retired, [retiredKeyOf(old)]) };
-  return [
-    ...(isPinnedElsewhere ? [] : [retiring]),
-    ...(isListed && now !== keyIds ? [{ path: ["keyIds", "card"], value: now }] : []),
-  ];
+  const listing = isListed && now !== keyIds ? [{ path: ["keyIds", "card"], value: now }] : [];
+  return [...(isPinnedElsewhere ? [] : [retiring]), ...listing];
 }

@@ -9,17 +9,13 @@ import { type ChangeBase, changeBase, type Proposal } from "../change/commit-cha
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { consumersOf } from "../registry/partner.ts";
-import type { PinnedIdentity } from "../registry/retired-identities.ts";
+import { type PinnedIdentity, thumbprintOf } from "../registry/retired-identities.ts";
 import { type AgentParts, commitIdentity, isSignedBy, provePin, verifyByPin } from "./commit-and-prove.ts";
-import {
-  cardIdentityOf,
-  consumedAgent,
-  consumerOf,
-  isSameIdentity,
-  refuse,
-  refuseRetired,
-  retireEdits,
-} from "./identity-rules.ts";
+import { agentOf, cardIdentityOf, consumerOf, refuse, refuseRetired, retireEdits } from "./identity-rules.ts";
+
+function isSameIdentity(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {
+  return one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
+}
 
 export interface AddOptions {
   readonly agent: string;
@@ -34,7 +30,7 @@ function proposeAddition(base: ChangeBase, options: AddOptions): Proposal | unde
   const { agent, cardUrl, identity, allowedOrigins } = options;
   const taken = consumersOf(registry).find(({ consumes }) => Object.hasOwn(consumes, agent));
   if (taken !== undefined) {
-    const present = consumedAgent(taken, agent);
+    const present = agentOf(taken, agent);
     const isSame =
       present.cardUrl === cardUrl &&
       isSameIdentity(present.cardIdentity, identity) &&
@@ -86,7 +82,7 @@ function proposePin(base: ChangeBase, options: PinOptions): Proposal | undefined
   const { agent, identity, replaces } = options;
   const { registry } = base;
   const consumer = consumerOf(registry, options.partner);
-  const current = consumedAgent(consumer, agent).cardIdentity;
+  const current = agentOf(consumer, agent).cardIdentity;
   if (isSameIdentity(current, identity)) return undefined;
   refuseRetired(registry, identity, consumer.retired);
   if (current !== undefined && current.keyId !== replaces) {
@@ -137,7 +133,7 @@ export async function pinAgent(context: Federation, parts: AgentParts, options: 
   const propose = (base: ChangeBase) => {
     const proposal = proposePin(base, options);
     if (proposal !== undefined) {
-      const pinned = consumedAgent(consumerOf(base.registry, partner), agent).cardIdentity;
+      const pinned = agentOf(consumerOf(base.registry, partner), agent).cardIdentity;
       now.old = pinned === undefined ? null : cardIdentityOf(pinned);
     }
     return proposal;
@@ -145,7 +141,7 @@ export async function pinAgent(context: Federation, parts: AgentParts, options: 
   const intend = () => remember({});
   const committed = await commitIdentity(context, { reason: "drawbridge: pin", propose, intend });
   const consumer = consumerOf(committed.base.registry, partner);
-  const { cardUrl } = consumedAgent(consumer, agent);
+  const { cardUrl } = agentOf(consumer, agent);
   const served = await parts.fetch(cardUrl);
   const old = now.old ?? undefined;
   if (old !== undefined && now.old_card === null) {

@@ -185,9 +185,7 @@ function proposeRotation(base: ChangeBase, { agent, fresh, old }: Rotation): Pro
   const isGone = ({ jwk }: CardIdentity) => gone.has(thumbprintOf(jwk));
   const isPublished = cardKeys.some(({ jwk }) => thumbprintOf(jwk) === thumbprintOf(fresh.jwk));
   if (isPublished && !cardKeys.some(isGone)) return undefined;
-  const own = Object.entries(organisation.consumes).filter(
-    ([, { cardIdentity }]) => cardIdentity !== undefined && isGone(cardIdentity),
-  );
+  const own = Object.entries(organisation.consumes).filter(([, { cardIdentity: pin }]) => pin && isGone(pin));
   const kept = cardKeys.filter((key) => !isGone(key) && key.keyId !== fresh.keyId);
   const retired = withCardKeys(organisation.retired.cardKeys, old.map(retiredKeyOf));
   const edits = [

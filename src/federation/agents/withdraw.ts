@@ -13,7 +13,7 @@ import { applicantsOf, findPartner, partnerEntry, type Registry } from "../regis
 import type { Seal } from "../workflow/observe-plane.ts";
 import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
 import { type AgentParts, askBridge, commitIdentity, partsOf, proveIdentity } from "./commit-and-prove.ts";
-import { consumedAgent, consumerOf, retireEdits } from "./identity-rules.ts";
+import { agentOf, consumerOf, retireEdits } from "./identity-rules.ts";
 
 /** `keepsKey`: the agent goes and nothing is said against its key, which may be pinned again. */
 type WithdrawOptions = Readonly<{ partner?: string; agent: string; keepsKey?: boolean }>;
@@ -46,12 +46,10 @@ function proposeWithdrawal(base: ChangeBase, options: WithdrawOptions): Proposal
     const edits = [{ path: ["gateway", "invokes"], value: kept }];
     return { file, edits, message: message(`Let ${agent} be invoked no more by`) };
   }
-  const { cardIdentity } = consumedAgent(consumer, agent);
+  const { cardIdentity } = agentOf(consumer, agent);
   const isKept = cardIdentity === undefined || options.keepsKey === true;
-  const edits = [
-    { path: [...consumer.path, agent], value: undefined },
-    ...(isKept ? [] : retireEdits(base, consumer, agent, cardIdentity)),
-  ];
+  const retiring = isKept ? [] : retireEdits(base, consumer, agent, cardIdentity);
+  const edits = [{ path: [...consumer.path, agent], value: undefined }, ...retiring];
   return { file: consumer.file, edits, message: message(`${actOf(options)} ${agent} of`) };
 }
 
@@ -66,7 +64,7 @@ export async function withdrawAgent(context: Federation, parts: AgentParts, opti
   const kind = kindOf(registry, options);
   const consumer = consumerOf(registry, options.partner);
   const { serverName } = consumer;
-  const pin = kind === "pinned" ? consumedAgent(consumer, agent).cardIdentity : undefined;
+  const pin = kind === "pinned" ? agentOf(consumer, agent).cardIdentity : undefined;
   const isOurs = Object.hasOwn(registry.organisation.agents, agent);
   // Where no bridge is managed that would know it, the branch says whether it was taken away before.
   const earlier = () => context.repository.committedAs(`${actOf(options)} ${agent} of ${serverName}`);

@@ -71,7 +71,7 @@ async function tryChange(
 
 /** What a change of files of the registry makes of everything rendered. @throws RegistryError */
 export async function changesOf(
-  { cache }: Pick<Federation, "cache">,
+  { cache }: Federation,
   before: ChangeBase,
   edits: ReadonlyMap<string, string>,
 ) {
@@ -97,10 +97,7 @@ interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
 }
 
 /** Tries until no other commit overtakes the attempt, which is then undefined. @throws DrawbridgeError `repository_unusable` */
-export async function untilCommitted<Result>(
-  context: Federation,
-  attempt: () => Promise<Result | undefined>,
-): Promise<Result> {
+export async function untilCommitted<T>(context: Federation, attempt: () => Promise<T | undefined>) {
   const tryAll = async () => {
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
       const result = await attempt();

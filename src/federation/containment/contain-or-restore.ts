@@ -60,6 +60,7 @@ export async function applyPlanes(
   onPlane: (result: PlaneResult) => void = () => undefined,
 ): Promise<readonly PlaneResult[]> {
   const results: PlaneResult[] = [];
+  const refusalHint = "Give the same command again: it works around that.";
   const stepOf = (plane: PlaneName) => {
     const refused = (results.find((one) => one.plane === "gateway")?.evidence ?? []).filter(
       ({ probe, verdict }) => probe === "callers_in_force" && verdict === "closed",
@@ -73,9 +74,7 @@ export async function applyPlanes(
     });
     return {
       ...{ plane, partner: serverName, how: "apply" as const, ...asked },
-      ...(act === "contain"
-        ? { refusalHint: "Give the same command again: it works around that." }
-        : { withinMs: OPEN_WITHIN_MS }),
+      ...(act === "contain" ? { refusalHint } : { withinMs: OPEN_WITHIN_MS }),
     };
   };
   for (const { plane } of PROCEDURES[act].steps) {

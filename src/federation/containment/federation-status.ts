@@ -18,6 +18,7 @@ export async function federationStatus(context: Federation) {
   const assessment = await assess(head, context);
   const stored = accepted && (await stateAt(context, accepted).catch(() => undefined));
   const partners = (assessment.good ? assessment.desired : stored)?.registry.partners ?? [];
+  const removed = partners.filter(({ partner }) => isRemoved(partner));
   const refused = assessment.good ? null : assessment.refusal;
   return {
     head: head ?? null,
@@ -28,9 +29,7 @@ export async function federationStatus(context: Federation) {
       .map(({ name, partner }) => ({
         ...{ name, serverName: partner.serverName, declaredClosed: closedPlanes(partner) },
       })),
-    removed: partners
-      .filter(({ partner }) => isRemoved(partner))
-      .map(({ name, partner: { serverName } }) => ({ name, serverName })),
+    removed: removed.map(({ name, partner: { serverName } }) => ({ name, serverName })),
     planes: PLANE_NAMES.map((plane) => planeStatus(context, plane)),
     drift: recentDrift(state, DRIFT_SHOWN),
   };

@@ -17,7 +17,7 @@ import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { asking } from "../workflow/observe-plane.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
-import { labelOf, type PlaneStep, READMISSION, type StepStatus } from "../workflow/procedure.ts";
+import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts";
 import { foundIn, type JudgedCondition, notMet, OPEN_WITHIN_MS, runStep } from "../workflow/run-step.ts";
 import {
   currentStep,
@@ -42,9 +42,7 @@ export async function nextStep(
     const found = await requireReadmission(context, base.head, entry.partner);
     refuseIfRemoved(state, found, entry);
     refuseIfClosed(found, entry);
-    const step = currentStep(found);
-    const idle = { readmission: found, plane: null, conditions: [] as JudgedCondition[], proved: true };
-    const result = step === undefined ? idle : await workOn(context, rooms, entry, found, step);
+    const result = await workOn(context, entry, found, rooms);
     const isLast = result.proved && currentStep(result.readmission) === undefined;
     const readmission = isLast ? await complete(context, result.readmission) : result.readmission;
     return { ...result, readmission, done: readmission.done };
@@ -69,11 +67,13 @@ function refuseIfClosed({ stages, done }: Readmission, { name, partner }: Partne
 
 async function workOn(
   context: WorkflowContext,
-  rooms: RoomsChoice | undefined,
   entry: PartnerEntry,
   found: Readmission,
-  step: PlaneStep,
+  rooms?: RoomsChoice,
 ) {
+  const step = currentStep(found);
+  const none = { readmission: found, plane: null, conditions: [] as JudgedCondition[], proved: true };
+  if (step === undefined) return none;
   const { state, clock } = context;
   const { plane } = step;
   const { id, partner } = found;
@@ -198,10 +198,8 @@ export function readmissionStatus(readmission: Readmission) {
     steps: READMISSION.steps.map((step): StepStatus => {
       const { proved_at: provedAt = null, revision: commit = null } = stages[step.plane] ?? {};
       const state = provedAt !== null ? "proved" : commit !== null ? "proving" : "pending";
-      return {
-        ...labelOf(step),
-        ...{ own: { state, since: provedAt }, other: null, commit, openedAt: null, provedAt, blocks: [] },
-      };
+      const own = { state, since: provedAt };
+      return { ...labelOf(step), own, other: null, commit, openedAt: null, provedAt, blocks: [] };
     }),
   };
 }

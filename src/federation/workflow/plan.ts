@@ -136,9 +136,8 @@ export function commitStep(
 async function differences(before: ReadonlyMap<string, string>, after: ReadonlyMap<string, string>) {
   const paths = [...new Set([...before.keys(), ...after.keys()])].sort();
   const changed = paths.filter((path) => before.get(path) !== after.get(path));
-  return Promise.all(
-    changed.map(async (path) => ({ path, diff: await unifiedDiff(before.get(path), after.get(path)) })),
-  );
+  const diffOf = (path: string) => unifiedDiff(before.get(path), after.get(path));
+  return Promise.all(changed.map(async (path) => ({ path, diff: await diffOf(path) })));
 }
 
 async function unifiedDiff(before = "", after = ""): Promise<string> {

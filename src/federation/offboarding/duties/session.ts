@@ -73,10 +73,8 @@ export async function partnerRooms(session: DutiesSession) {
 const ADMIN = ["_synapse", "admin", "v1"] as const;
 /** Of events as long as one may be, whose characters are escaped, no more fit into an answer that is read. */
 const PAGE = 200;
-const Page = z.object({
-  chunk: z.array(z.object({ sender: z.string(), origin_server_ts: z.number() })),
-  end: z.string().optional(),
-});
+const Event = z.object({ sender: z.string(), origin_server_ts: z.number() });
+const Page = z.object({ chunk: z.array(Event), end: z.string().optional() });
 
 /** A room's events up to a time, by whose they are; none when it is not known. From the database where it may be read. */
 export async function countEvents(session: DutiesSession, room: RoomId, untilMs: number) {

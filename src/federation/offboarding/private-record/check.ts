@@ -156,11 +156,9 @@ function acrossFields(values: object, lineOf: LineOf) {
   const keepsRooms = rooms?.every((entry) => !isObject(entry) || entry["how"] === "keep") === true;
   const purgesNothing = keepsRooms && remoteMedia != null && remoteMedia !== "purge";
   const trigger = at("revocation.trigger");
+  const isOther = typeof trigger === "string" && trigger !== "suspected_compromise";
   const isBroken: Readonly<Record<keyof typeof CONTRADICTIONS, boolean>> = {
-    kind_contradicts_trigger:
-      at("revocation.kind") === "emergency" &&
-      typeof trigger === "string" &&
-      trigger !== "suspected_compromise",
+    kind_contradicts_trigger: at("revocation.kind") === "emergency" && isOther,
     window: timeOf(at("maintenance.until")) <= timeOf(at("maintenance.from")),
     retention: at("duties.retention.state") === "ended" && at("duties.retention.until") != null,
     room_twice: isDecided && new Set(named).size !== named.length,

@@ -78,12 +78,11 @@ export function blockedBy(what: string, block: Omit<StageBlock, "stage" | "plane
 
 export function blocksIn(stage: StageName, conditions: readonly JudgedCondition[], outOfReach: OutOfReach) {
   const about = { stage, plane: PLANE_OF_STAGE[stage] };
+  const left = { ...about, condition: "out_of_reach" };
   const open = conditions.filter((one) => !isSettled(one));
   return [
     ...open.map(({ condition, probe, found, hint }) => ({ ...about, condition, probe, found, hint })),
-    ...outOfReach.map(({ subject, reason, hint }) => ({
-      ...{ ...about, condition: "out_of_reach", probe: subject, found: reason, hint },
-    })),
+    ...outOfReach.map(({ subject: probe, reason: found, hint }) => ({ ...left, probe, found, hint })),
   ];
 }
 

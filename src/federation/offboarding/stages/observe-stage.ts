@@ -33,23 +33,19 @@ type Found = Shown & { readonly objections: readonly Objection[] };
 const VIOLATIONS_MAX = 20;
 const VIOLATION = { withinMs: 3_000, everyMs: 100 };
 
+export type HowObserved = Pick<Parameters<typeof runStep>[1], "how" | "commit">;
 type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
 type ObservedPlane = ObservedStage & { readonly plane: PlaneName };
 
 /** Reports drift where it applies nothing. @throws DrawbridgeError `head_refused`, `repository_unusable` */
-export async function observeStage(
-  context: RunContext,
-  progress: ObservedStage,
-  how: "apply" | "observe",
-  commit?: () => Promise<unknown>,
-) {
+export async function observeStage(context: RunContext, progress: ObservedStage, how: HowObserved) {
   const { run, clock } = context;
   const { plane, conditions } = removalStep(run.kind, progress.stage);
   const partner = counterpartyIn(run);
   const seal = sealFor(clock, partner, plane ?? "transport");
   if (plane !== null && conditions !== null) {
     const { observed } = await runStep(context, {
-      ...{ plane, partner, how, commit, onBadHead: removal(run.kind).onBadHead },
+      ...{ plane, partner, ...how, onBadHead: removal(run.kind).onBadHead },
       observe: (reached) => observeClosed(context, { ...progress, plane }, reached),
       evaluate: (_reached, observed) => observed.conditions,
     });

@@ -31,7 +31,7 @@ import {
   type StageProof,
   writeStage,
 } from "../run/run-file.ts";
-import { observeStage, roomsIn } from "../stages/observe-stage.ts";
+import { type HowObserved, observeStage, roomsIn } from "../stages/observe-stage.ts";
 
 /** @param skipped why the stage is opened before both have signed the one before it */
 export async function workStage(context: RunContext, stage: StageName, skipped: string | null) {
@@ -51,7 +51,7 @@ export async function workStage(context: RunContext, stage: StageName, skipped: 
   const commit = async () => {
     progress = writeStage(run, { ...progress, commit: await commitStage(context, stage) });
   };
-  const { proof } = await prove(context, progress, "apply", isClosing ? commit : undefined);
+  const { proof } = await prove(context, progress, { how: "apply", commit: isClosing ? commit : undefined });
   const proved = { ...progress, proof };
   // After a restart of the homeserver, its process of now is the one to measure from.
   const isRestarted = proof.conditions.some((one) => one.condition === "no_restart" && !isSettled(one));
@@ -61,14 +61,9 @@ export async function workStage(context: RunContext, stage: StageName, skipped: 
 }
 
 /** Observes a stage that is closed, and judges it; its new proof is written nowhere yet. */
-export async function prove(
-  context: RunContext,
-  progress: StageProgress,
-  how: "apply" | "observe",
-  commit?: () => Promise<unknown>,
-) {
+export async function prove(context: RunContext, progress: StageProgress, how: HowObserved) {
   const { stage, countersignature_skipped: skipped } = progress;
-  const observation = await observeStage(context, progress, how, commit);
+  const observation = await observeStage(context, progress, how);
   const { at, revision, render, conditions, outOfReach } = observation;
   const named = new Set(conditions.flatMap(({ evidence }) => evidence));
   const listed = new Set(outOfReach.map(({ subject }) => subject));
@@ -130,10 +125,8 @@ async function scopeNow(context: RunContext, stage: StageName): Promise<Scope> {
   const entry = partnerEntry(desired.registry, counterpartyIn(run));
   const { plane, edit } = removalStep(run.kind, stage);
   if (entry === undefined || plane === null || edit === null) return baseline.scope;
-  const scope =
-    run.kind === "partial"
-      ? { ...scopeOf(context.parts, entry.partner, desired), policy: baseline.scope.policy }
-      : baseline.scope;
+  const now = scopeOf(context.parts, entry.partner, desired);
+  const scope = run.kind === "partial" ? { ...now, policy: baseline.scope.policy } : baseline.scope;
   if (plane !== "rooms" && plane !== "border") return scope;
   const items = await probeFromInside(context.planes, desired, entry, [plane], context.clock);
   if (plane === "rooms") return { ...scope, rooms: roomsIn(items) };
@@ -169,10 +162,8 @@ export async function commitStage(context: RunContext, stage: StageName): Promis
     before: step.edit === "retire" ? await registryBefore(context, run) : undefined,
     say: async (base, { partner }, isSame) => {
       // Anybody may write the same words into a message: what counts is what stands in the file, on a head that is not refused.
-      found =
-        isSame && base.isRendered && base.setAside === undefined
-          ? await repository.committedAs(...trailers(run, stage))
-          : undefined;
+      const isWhole = isSame && base.isRendered && base.setAside === undefined;
+      found = isWhole ? await repository.committedAs(...trailers(run, stage)) : undefined;
       if (found !== undefined) return undefined;
       requireNamed(context, stage, partner);
       const { plane, planeNumber } = labelOf(step);

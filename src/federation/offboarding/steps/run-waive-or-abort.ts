@@ -142,10 +142,8 @@ export function next(
     const { parties } = trust;
     requireOpen(run);
     // The word is checked before it is written, because every later step reads what was written.
-    const skipped =
-      options.skipCountersignature === undefined
-        ? null
-        : wordOf("--skip-countersignature", options.skipCountersignature, SKIPPED_WORD);
+    const { skipCountersignature: word } = options;
+    const skipped = word === undefined ? null : wordOf("--skip-countersignature", word, SKIPPED_WORD);
     const steps = nextStepsOf(viewOf(run, parties), skipped !== null);
     const none = { run, stage: null, progress: undefined, planes: [] as readonly PlaneResult[] };
     if (steps.contain) return { ...none, did: "contained", planes: await contain(context) } as const;
@@ -198,9 +196,8 @@ export function waive(
         hint: `${hint}; nothing was changed.`,
       });
     }
-    const out_of_reach = known
-      .filter((one) => one.subject === subject && waiverOf(run, one) === undefined)
-      .map((one) => one.reason);
+    const unwaived = known.filter((one) => one.subject === subject && waiverOf(run, one) === undefined);
+    const out_of_reach = unwaived.map((one) => one.reason);
     const waiver = { subject, out_of_reach, by, reason, at: timestamp(context.clock.now()) };
     const waived = out_of_reach.length === 0 ? run : changeRun(run, { waivers: [...run.waivers, waiver] });
     const left = stages.flatMap(({ progress }) => unwaivedIn(waived, progress?.proof?.out_of_reach));

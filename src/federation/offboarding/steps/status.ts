@@ -6,13 +6,7 @@ import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { PARTS } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
 import type { Trust, TrustedParty } from "../../../records/format/trust.ts";
-import {
-  envelopesByPlace,
-  makerOf,
-  placeOfStatement,
-  stagesIn,
-  statementIn,
-} from "../../../records/sign/export-and-import.ts";
+import { envelopesByPlace, makerOf, stagesIn, statementIn } from "../../../records/sign/export-and-import.ts";
 import { waiverText } from "../../../records/verify/report.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";
@@ -68,11 +62,10 @@ export function unwaivedIn(run: Run, outOfReach: OutOfReach = []): OutOfReach {
 }
 
 /** What the other organisation's statements leave out of reach, by whom and why it is waived, and whether we have signed that. */
-function waivedByOther({ run, statements: { envelopes } }: RunView, parties: readonly TrustedParty[]) {
-  return envelopes.flatMap((envelope) => {
+function waivedByOther({ run, statements }: RunView, parties: readonly TrustedParty[]) {
+  return [...envelopesByPlace(statements)].flatMap(([place, envelope]) => {
     const statement = statementIn(envelope);
     if (statement === undefined || makerOf(statement) === run.self) return [];
-    const place = placeOfStatement(statement);
     const countersigned = signingKeyOf(envelope, run.self, parties) !== undefined;
     return statement.predicate.out_of_reach.map((one) => ({ place, ...one, countersigned }));
   });
@@ -113,16 +106,13 @@ export function nextStepsOf(view: RunView, skips = false) {
   if (run.ended !== null) return { ...NO_STEPS, ended: run.ended.how };
   const isRemover = run.self === run.remover;
   const contain = run.kind === "emergency" && run.contained_at === null;
-  const countersign: (StageName | "completion")[] = stages
-    .filter(({ other }) => other.state === "signed")
-    .map(({ stage }) => stage);
+  const theirs = stages.filter(({ other }) => other.state === "signed");
+  const countersign: (StageName | "completion")[] = theirs.map(({ stage }) => stage);
   if (!isRemover && completion.state === "signed") countersign.push("completion");
   const work = contain ? null : workOf(stages, skips);
   const unproved = stages.findIndex(({ own }) => ["pending", "closing", "proving"].includes(own.state));
-  const sign = stages
-    .slice(0, unproved < 0 ? undefined : unproved)
-    .filter(({ own }) => own.state === "proved")
-    .map(({ stage }) => stage);
+  const shown = stages.slice(0, unproved < 0 ? undefined : unproved);
+  const sign = shown.filter(({ own }) => own.state === "proved").map(({ stage }) => stage);
   const isStated = isRemover && completion.state === "none" && stages.every(isSignedByBoth);
   /** The completion is to be stated; or both have signed it, and a kill has kept the record from being written. */
   const complete = completion.state === "countersigned" || isStated;
@@ -164,6 +154,7 @@ export function statusOf(run: Run, { parties }: Trust) {
   const view = viewOf(run, parties);
   const { run: id, kind, trigger, remover, partner, self, opened_at: openedAt, ended } = run;
   const steps = nextStepsOf(view);
+  const stated = [...stagesIn(view.statements.envelopes).values()];
   return {
     ...{ run: id, kind, trigger, remover, partner, self, openedAt, ended },
     ...{ containedAt: run.contained_at, completion: view.completion, waiting: steps.waiting },
@@ -171,9 +162,7 @@ export function statusOf(run: Run, { parties }: Trust) {
     /** Conditions about parts that this organisation does not manage: they are not shown, and the record says so. */
     unmanaged: view.stages.flatMap(unmanagedIn),
     /** Whether both organisations manage every part, as far as they have stated it. */
-    isWhole: [...stagesIn(view.statements.envelopes).values()].every(
-      ({ predicate: { scope } }) => scope.parts.length === PARTS.length,
-    ),
+    isWhole: stated.every(({ predicate: { scope } }) => scope.parts.length === PARTS.length),
     /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
     next: commandOf(steps),
     otherNext: otherCommand(view),
