@@ -5,18 +5,16 @@ import { defineCommand, OPTION, print } from "./lib/command.ts";
 import { changing, delegationTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
 
 const LIST = "drawbridge delegation list";
-function delegationId(text: string): string {
-  if (/^[0-9]{1,18}$/.test(text)) return text;
-  throw new DrawbridgeError("usage", "a delegation is named by its number", {
-    hint: `Name one that \`${LIST}\` lists.`,
-  });
-}
-
 const DELEGATION: Subject<OpenDelegation> = {
   argument: ["<id>", "the delegation's number"],
   what: "such delegation",
   list: LIST,
-  find: (operations, id, now) => operations.delegation(delegationId(id), now),
+  find: (operations, id, now) => {
+    if (/^[0-9]{1,18}$/.test(id)) return operations.delegation(id, now);
+    throw new DrawbridgeError("usage", "a delegation is named by its number", {
+      hint: `Name one that \`${LIST}\` lists.`,
+    });
+  },
 };
 
 export const listCommand = defineCommand({

@@ -14,18 +14,6 @@ function stateOf({ stopped, publishedAt }: DeviceReport): string {
 
 const yesNo = (value: boolean | null) => (value === null ? "-" : value ? "yes" : "no");
 
-function deviceTable(reports: readonly DeviceReport[]): string {
-  return renderRows(reports, {
-    GHOST: (one) => one.ghost,
-    DEVICE: (one) => one.device,
-    STATE: stateOf,
-    STORE: (one) => yesNo(one.store),
-    "AT THE HOMESERVER": (one) => one.homeserver.replaceAll("_", " "),
-    "CROSS-SIGNED": (one) => yesNo(one.crossSigned),
-    EPOCH: (one) => one.epoch ?? "-",
-  });
-}
-
 export const statusCommand = defineCommand({
   options: [OPTION.bridge, OPTION.json],
   help: `
@@ -35,7 +23,17 @@ the device was deleted. The columns say what the bridge recorded and what the ho
 stopped, or the homeserver does not have the stored keys.`,
   async run(_, options) {
     const reports = await reportDevices(configOf(options.config));
-    print(options, reports, () => deviceTable(reports));
+    print(options, reports, () =>
+      renderRows(reports, {
+        GHOST: (one) => one.ghost,
+        DEVICE: (one) => one.device,
+        STATE: stateOf,
+        STORE: (one) => yesNo(one.store),
+        "AT THE HOMESERVER": (one) => one.homeserver.replaceAll("_", " "),
+        "CROSS-SIGNED": (one) => yesNo(one.crossSigned),
+        EPOCH: (one) => one.epoch ?? "-",
+      }),
+    );
     const stops = new Set(reports.map(({ stopped }) => stopped).filter((reason) => reason !== null));
     for (const reason of stops) say(`${reason}: ${DEVICE_STOP_HINTS[reason]}`);
     const disagrees = ({ homeserver, publishedAt }: DeviceReport) =>

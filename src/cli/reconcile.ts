@@ -45,20 +45,16 @@ async function once(options: Options) {
     checkDrift: true,
   });
   print(options, jsonOf(result), () => tableOf(result));
-  return exitCodeOfPass(result);
+  if (result.refusal !== undefined) return "refused";
+  const outcomes = result.planes.map(outcomeOf);
+  if (outcomes.includes("failed")) return "failed";
+  const isReached = outcomes.every((outcome) => outcome === "in_force" || outcome === "unmanaged");
+  return isReached ? "ok" : "incomplete";
 }
 
 function outcomeOf({ step, record }: PlaneReport): string {
   const isNotApplied = ["held", "superseded", "unmanaged", "busy"].includes(step);
   return isNotApplied ? step : (record.applied?.outcome ?? "never");
-}
-
-function exitCodeOfPass({ refusal, planes }: PassResult) {
-  if (refusal !== undefined) return "refused";
-  const outcomes = planes.map(outcomeOf);
-  if (outcomes.includes("failed")) return "failed";
-  const isReached = outcomes.every((outcome) => outcome === "in_force" || outcome === "unmanaged");
-  return isReached ? "ok" : "incomplete";
 }
 
 function tableOf({ planes }: PassResult): string {

@@ -43,18 +43,14 @@ export const initCommand = defineCommand({
       createFile(join(directory, name), text);
       printText(`${join(directory, name)}\n`);
     }
-    say(nextSteps(directory, options.databaseEnv));
-  },
-});
-
-function nextSteps(directory: string, database: string): string {
-  const config = join(directory, "bridge.yaml");
-  return `
+    const config = join(directory, "bridge.yaml");
+    say(`
 Next:
   1. drawbridge bridge registration --config ${shellWord(config)}
   2. Add ${join(directory, "registration.yaml")} to app_service_config_files in homeserver.yaml,
      readable by the homeserver's user, and restart the homeserver.
   3. drawbridge card fetch URL, then add the agent to ${join(directory, "agents.yaml")}.
-  4. ${database}=postgres://… drawbridge bridge --config ${shellWord(config)}
-  5. Invite @agent_NAME:SERVER to a room and mention it.`;
-}
+  4. ${options.databaseEnv}=postgres://… drawbridge bridge --config ${shellWord(config)}
+  5. Invite @agent_NAME:SERVER to a room and mention it.`);
+  },
+});

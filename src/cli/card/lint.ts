@@ -1,6 +1,9 @@
-// drawbridge card lint: whether every known verifier would agree on a card.
+// drawbridge card lint: whether every known verifier would agree on a card; and how the file of a card is read and a fault in
+// it printed.
+import { statSync } from "node:fs";
 import { lintCard } from "../../cards/lint.ts";
-import { findingLine, readCardFile } from "../lib/card-files.ts";
+import { CARD_BYTES_MAX } from "../../cards/reject-reasons.ts";
+import { readInput } from "../../runtime/read-input.ts";
 import { defineCommand, print } from "../lib/command.ts";
 
 const UNREADABLE = { at: "", rule: "unreadable", message: "the file cannot be read" } as const;
@@ -22,3 +25,17 @@ Prints "NAME ok", or a line a finding: "NAME: PLACE: RULE: what to do". Signatur
     return results.some(({ findings }) => findings.length > 0) ? "failed" : "ok";
   },
 });
+
+/** A card's bytes, or undefined when it cannot be read. A file too large to be a card is cut behind the limit. */
+export function readCardFile(path: string): Uint8Array | undefined {
+  try {
+    if (statSync(path).size > CARD_BYTES_MAX) return new Uint8Array(CARD_BYTES_MAX + 1);
+    return readInput(path);
+  } catch {
+    return undefined;
+  }
+}
+
+export function findingLine(card: string, { at, rule, message }: Record<"at" | "rule" | "message", string>) {
+  return `${card}: ${at || "/"}: ${rule}: ${message}`;
+}

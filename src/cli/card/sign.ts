@@ -6,8 +6,8 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { membersOf, parseJson } from "../../domain/json.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { readSecret } from "../../runtime/secrets.ts";
-import { findingLine } from "../lib/card-files.ts";
 import { defineCommand, printData, required, say } from "../lib/command.ts";
+import { findingLine } from "./lint.ts";
 
 export const signCommand = defineCommand({
   arguments: [["<card>", "the card's JSON file"]],

@@ -2,8 +2,8 @@
 import { REJECT_REASONS } from "../../cards/reject-reasons.ts";
 import { importJwkSet, type PinnedKey, verifyCard } from "../../cards/verify.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import { readCardFile } from "../lib/card-files.ts";
 import { defineCommand, print, required } from "../lib/command.ts";
+import { readCardFile } from "./lint.ts";
 
 async function verifyFile(card: string, pinned: readonly PinnedKey[]) {
   const bytes = readCardFile(card);

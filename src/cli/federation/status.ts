@@ -20,17 +20,14 @@ Read from records alone; no server is asked. Exit code 5: a plane is behind the 
     const federation = await openForCommand(options.config);
     const status = await federationStatus(federation);
     print(options, status, () => textOf(status));
-    return exitCodeOf(status);
+    if (status.refused !== null) return "refused";
+    const isCurrent = status.planes.every(
+      ({ outcome, revision }) =>
+        outcome === "unmanaged" || (outcome === "in_force" && revision === status.head),
+    );
+    return isCurrent ? "ok" : "incomplete";
   },
 });
-
-function exitCodeOf({ head, refused, planes }: FederationStatus) {
-  if (refused !== null) return "refused";
-  const current = planes.every(
-    ({ outcome, revision }) => outcome === "unmanaged" || (outcome === "in_force" && revision === head),
-  );
-  return current ? "ok" : "incomplete";
-}
 
 function textOf({ head, accepted, refused, contained, removed, planes, drift }: FederationStatus): string {
   const [oldest] = planes.flatMap(({ checkedAt }) => checkedAt ?? []).sort();

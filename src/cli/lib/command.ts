@@ -74,7 +74,15 @@ export function defineCommand<
 }): CommandModule {
   return (command) => {
     for (const spec of definition.arguments ?? []) command.argument(...spec);
-    for (const spec of definition.options ?? []) command.addOption(optionOf(spec));
+    for (const [flags, description, settings = {}] of definition.options ?? []) {
+      const { required, default: usual, choices, parse } = settings;
+      const option = new Option(flags, description).makeOptionMandatory(required === true);
+      if (usual !== undefined) option.default(usual);
+      if (choices !== undefined) option.choices(choices);
+      // Commander passes the value before as well.
+      if (parse !== undefined) option.argParser((text) => parse(text));
+      command.addOption(option);
+    }
     if (definition.help !== undefined) command.addHelpText("after", definition.help);
     command.action(async (...given: unknown[]) => {
       // Commander passes the arguments, then the options, then the command.
@@ -87,16 +95,6 @@ export function defineCommand<
 
 // biome-ignore lint/suspicious/noConfusingVoidType: a command without an answer of its own returns nothing
 type Result = Ending | undefined | void;
-
-function optionOf([flags, description, settings = {}]: OptionSpec): Option {
-  const option = new Option(flags, description).makeOptionMandatory(settings.required === true);
-  if (settings.default !== undefined) option.default(settings.default);
-  if (settings.choices !== undefined) option.choices(settings.choices);
-  const { parse } = settings;
-  // Commander passes the value before as well.
-  if (parse !== undefined) option.argParser((text) => parse(text));
-  return option;
-}
 
 export const PARTNER = ["<partner>", "server name, or name of the registry file"] as const;
 

@@ -22,20 +22,18 @@ planes 5, 4, 2 and 3 at once first.`,
     const context = await openOffboarding(options);
     const { runId: run, skipCountersignature } = options;
     const result = await next(context, { run, skipCountersignature });
-    const isOpen = result.did === "not_proved" || result.planes.some((one) => !isSettled(one));
-    printDone(context, result.run, options, jsonOf(result), (status) => resultLines(result, status));
+    const { did, stage, progress, planes } = result;
+    const json = {
+      ...{ did, stage, planes },
+      commit: progress?.commit ?? null,
+      conditions: progress?.proof?.conditions ?? [],
+      outOfReach: progress?.proof?.out_of_reach ?? [],
+    };
+    const isOpen = did === "not_proved" || planes.some((one) => !isSettled(one));
+    printDone(context, result.run, options, json, (status) => resultLines(result, status));
     return isOpen ? "incomplete" : "ok";
   },
 });
-
-function jsonOf({ did, stage, progress, planes }: NextResult) {
-  return {
-    ...{ did, stage, planes },
-    commit: progress?.commit ?? null,
-    conditions: progress?.proof?.conditions ?? [],
-    outOfReach: progress?.proof?.out_of_reach ?? [],
-  };
-}
 
 function resultLines({ did, stage, progress, planes }: NextResult, { steps }: RunStatus): readonly string[] {
   if (did === "contained") {

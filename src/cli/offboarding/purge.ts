@@ -3,9 +3,8 @@ import { shellWord } from "../../domain/printable.ts";
 import { dryRun, NOT_PURGEABLE, runPurge } from "../../federation/offboarding/duties/purge.ts";
 import type { PurgePlan, PurgeState } from "../../federation/offboarding/duties/purge-plan.ts";
 import { residualReport } from "../../federation/offboarding/duties/residual.ts";
-import { counterpartyIn, findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
+import { counterpartyIn, findRun } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
-import type { Federation } from "../../federation/reconcile/context.ts";
 import { defineCommand, OPTION, print, renderTableIfAny, say } from "../lib/command.ts";
 import { openForCommand } from "../lib/federation.ts";
 
@@ -24,7 +23,10 @@ purge that was cut off goes on where it was when it is run again.
 Exit code 1: something is not gone yet, and is named. 5: purged; what the homeserver can never delete is named.`,
   async run([name], options) {
     const context = { ...(await openForCommand(options.config)), say };
-    const found = await runOf(context, name);
+    const { registry } = (await acceptedState(context)).desired;
+    const entry = registry.partners.find((one) => one.name === name);
+    // A partner that has left the registry already is still named by its server.
+    const found = findRun(context.state, entry?.partner.serverName ?? name);
     if (options.residual === true) {
       const report = await residualReport(context, found);
       print(options, report, () => residualText(report));
@@ -46,13 +48,6 @@ Exit code 1: something is not gone yet, and is named. 5: purged; what the homese
     return "ok";
   },
 });
-
-/** A partner that has left the registry already is still named by its server. */
-async function runOf(federation: Federation, name: string): Promise<Run> {
-  const { registry } = (await acceptedState(federation)).desired;
-  const entry = registry.partners.find((one) => one.name === name);
-  return findRun(federation.state, entry?.partner.serverName ?? name);
-}
 
 function planText({ media, rooms, staying }: PurgePlan): string {
   const { files, kept_in_quarantine: left } = media;

@@ -55,9 +55,9 @@ export function readmissionRecordPath(record: ReadmissionRecord): string {
 }
 
 /** Such as `records/containment/20260102T030405.678Z-b.test-contain.json`: when, about whom, what. */
-export function recordPath(
+function recordPath(
   folder: string,
-  { timestamp, server_name }: Pick<ReadmissionRecord, "timestamp" | "server_name">,
+  { timestamp, server_name }: z.output<typeof Ending>,
   what: string,
 ): string {
   // A server name may have a port or an IPv6 address, which not every file system takes in a name.

@@ -296,11 +296,7 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
  * some trees into an index, or to write what it has listed of others, and some have no end; nobody's commit may keep a
  * partner from being contained. Names are compared as they are read. @param trees all that one name stands for, as git lists it
  */
-async function treeWith(
-  repository: Repository,
-  trees: readonly string[],
-  files: ReadonlyMap<string, string | null>,
-): Promise<string> {
+async function treeWith(repository: Repository, trees: readonly string[], files: Changes): Promise<string> {
   let entries: TreeItem[] = [];
   for (const tree of trees) {
     const raw = (await gitOk(["cat-file", "tree", tree], repository.call())).toString("latin1");

@@ -86,7 +86,12 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
           what: `${one.subject}: ${waiverText(one)}`,
         })),
       ),
-      ...missingBy(problems),
+      ...problems
+        .filter(({ reason }) => REASONS[reason].isMissing)
+        .map(({ reason, where, detail }) => ({
+          where: detail === undefined ? where : `${where} (${detail})`,
+          what: REASONS[reason].sentence,
+        })),
     ],
     problems: problems.map((problem) => {
       const { sentence, hint } = REASONS[problem.reason];
@@ -192,13 +197,4 @@ function mayResume({ possible, owner, conditions }: CompletionPredicate["readmis
 
 export function waiverText({ reason, waived_by, waiver }: OutOfReachEntry): string {
   return `out of reach (${reason}); ${waived_by === null ? "waived by nobody" : `waived by ${waived_by}: ${waiver ?? "no reason"}`}`;
-}
-
-function missingBy(problems: readonly Problem[]) {
-  return problems
-    .filter(({ reason }) => REASONS[reason].isMissing)
-    .map(({ reason, where, detail }) => ({
-      where: detail === undefined ? where : `${where} (${detail})`,
-      what: REASONS[reason].sentence,
-    }));
 }

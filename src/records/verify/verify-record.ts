@@ -9,7 +9,7 @@ import { isSettled } from "../conditions/evaluate.ts";
 import { RECORD_BYTES_MAX, RECORD_EVIDENCE_MAX, RECORD_STAGES_MAX } from "../format/fields.ts";
 import { PLANE_NAMES, PLANE_OF_STAGE } from "../format/removal-stages.ts";
 import { CompletionStatement, RecordFile, StageStatement, type Statement } from "../format/statements.ts";
-import type { Trust, TrustedParty } from "../format/trust.ts";
+import type { Trust } from "../format/trust.ts";
 import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
@@ -41,8 +41,9 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   if (!Buffer.from(`${canonicalize(value)}\n`, "utf8").equals(bytes)) {
     problems.push({ reason: "record_reformatted", where: "file" });
   }
-  const shared = keysOfTwoParties(trust.parties);
-  add(shared.map((detail) => ({ reason: "key_of_two_parties", where: "trust", detail })));
+  const keys = trust.parties.flatMap((party) => [...new Set(party.keys.map(({ keyId }) => keyId))]);
+  const shared = new Set(keys.filter((keyId, index) => keys.indexOf(keyId) !== index));
+  add([...shared].map((detail) => ({ reason: "key_of_two_parties", where: "trust", detail })));
 
   const signers: Signature[] = [];
   const open = <S extends Statement<Removal>>(envelope: unknown, schema: z.ZodType<S>, where: string) => {
@@ -113,11 +114,6 @@ const Shape = RecordFile.extend({
 function surplusOf({ stages, evidence }: z.output<typeof Shape>) {
   if (stages.length > RECORD_STAGES_MAX) return `${stages.length} stages`;
   return evidence.length > RECORD_EVIDENCE_MAX ? `${evidence.length} items` : undefined;
-}
-
-function keysOfTwoParties(parties: readonly TrustedParty[]): string[] {
-  const all = parties.flatMap(({ keys }) => [...new Set(keys.map(({ keyId }) => keyId))]);
-  return [...new Set(all.filter((keyId, index) => all.indexOf(keyId) !== index))];
 }
 
 function expectationProblems(removal: Removal, { parties, expect }: Trust): Problem[] {
