@@ -16,8 +16,10 @@ declare module "oidc-provider" {
 
   export default class Provider {
     constructor(issuer: string, configuration: Configuration);
-    /** Trust X-Forwarded-* of the proxy in front. */
+    /** Take host and scheme from X-Forwarded-*. */
     proxy: boolean;
+    /** Print no stack of a request that failed. */
+    silent: boolean;
     callback(): (request: IncomingMessage, response: ServerResponse) => Promise<void>;
     on(event: string, listener: (ctx: Context, error: Error) => void): this;
   }

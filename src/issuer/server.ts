@@ -1,5 +1,5 @@
 // The issuer's HTTP server: the token endpoint, the key set, discovery, and nothing else. Invariants: an allow-list stands
-// in front of the library; the log names a client only when it is declared, and never what a caller sent or a secret.
+// in front of the library; discovery names the configured address, whatever host a caller names; the log names a client only when it is declared, and never what a caller sent or a secret.
 import { createServer } from "node:http";
 import { dirname, resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";
@@ -81,9 +81,14 @@ export async function startIssuer(config: IssuerConfig, log: Logger, clock: Cloc
   });
 
   const handle = provider.callback();
+  const { host, protocol } = new URL(config.url);
+  const asConfigured = { host, "x-forwarded-host": host, "x-forwarded-proto": protocol.slice(0, -1) };
   const server = createServer((request, response) => {
     const [path = ""] = (request.url ?? "").split("?", 1);
-    if (ALLOWED.get(path)?.includes(request.method ?? "")) return void handle(request, response);
+    if (ALLOWED.get(path)?.includes(request.method ?? "")) {
+      Object.assign(request.headers, asConfigured);
+      return void handle(request, response);
+    }
     request.resume();
     response.writeHead(404).end();
   });
@@ -199,6 +204,8 @@ function createProvider(
     cookies: { keys: ["unused"] },
     routes: { token: TOKEN_PATH, jwks: JWKS_PATH },
   });
-  provider.proxy = config.url.startsWith("https:");
+  provider.proxy = true;
+  // A request that breaks off is no failure of the issuer, and its stack nothing to print.
+  provider.silent = true;
   return provider;
 }

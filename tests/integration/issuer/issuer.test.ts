@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { renameSync, rmSync } from "node:fs";
+import { connect } from "node:net";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { describe, it, type TestContext } from "node:test";
 import { createRemoteJWKSet, type JWTPayload, jwtVerify } from "jose";
 import { freePort } from "../../../lab/ports.ts";
@@ -55,11 +57,18 @@ signingKeys: {file: secrets/signing-keys.json}
     });
     return { status: response.status, body: (await response.json()) as Answer["body"] };
   };
+  /** Sends this text and nothing more, and returns what comes back. */
+  const raw = async (sent: string): Promise<string> => {
+    const connection = connect(port, "127.0.0.1");
+    connection.on("error", () => undefined).end(sent);
+    return await text(connection).catch(() => "");
+  };
   return {
     folder,
     url,
     log: recorded.text,
     ask,
+    raw,
     restart: async () => {
       await issuer.close();
       issuer = await startIssuer(config, recorded.log, systemClock);
@@ -182,6 +191,29 @@ describe("the issuer", () => {
     ).json()) as Answer["body"];
     assert.deepEqual(discovery["grant_types_supported"], ["client_credentials"]);
     assert.equal(discovery["token_endpoint"], `${url}/token`);
+  });
+
+  it("discovery names the configured address, whatever host a caller names", async (t) => {
+    const { url, raw } = await setUp(t);
+    for (const host of ["evil.test", "a b", "%%", ""]) {
+      const headers = `Host: ${host}\r\nX-Forwarded-Host: ${host}\r\nX-Forwarded-Proto: gopher\r\nConnection: close`;
+      const answer = await raw(`GET /.well-known/openid-configuration HTTP/1.1\r\n${headers}\r\n\r\n`);
+      assert.match(answer, /^HTTP\/1.1 200 /, host);
+      assert.ok(answer.includes(`"token_endpoint":"${url}/token"`), host);
+      assert.ok(answer.includes(`"jwks_uri":"${url}/jwks"`), host);
+    }
+  });
+
+  it("a request that is malformed or breaks off is answered or dropped, and nothing of it is printed", async (t) => {
+    const { raw, ask } = await setUp(t);
+    const printed = t.mock.method(console, "error", () => {});
+    const basic = Buffer.from(AS_ORG_B.join(":")).toString("base64");
+    const form = `Host: x\r\nAuthorization: Basic ${basic}\r\nContent-Type: application/x-www-form-urlencoded`;
+    await raw("GARBAGE\r\n\r\n");
+    await raw(`POST /token HTTP/1.1\r\n${form}\r\nContent-Length: 100\r\n\r\ngrant`);
+    await raw(`POST /token HTTP/1.1\r\n${form}\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n`);
+    assert.equal((await ask({}, AS_ORG_B)).status, 200);
+    assert.equal(printed.mock.callCount(), 0);
   });
 
   it("a token issued before a restart still verifies after it", async (t) => {
