@@ -132,7 +132,8 @@ async function examineHomeserver(
 /** What the running bridge says of itself; undefined when none answers. */
 async function askBridge({ observe }: BridgeConfig): Promise<z.output<typeof Readyz> | undefined> {
   try {
-    const url = `http://${observe.host}:${observe.port}/readyz`;
+    const host = observe.host.includes(":") ? `[${observe.host}]` : observe.host;
+    const url = `http://${host}:${observe.port}/readyz`;
     return Readyz.safeParse((await requestJson(url, { timeoutMs: PROBE_TIMEOUT_MS })).body).data;
   } catch {
     return undefined;

@@ -181,10 +181,13 @@ describe("doctor", () => {
       status: 503,
       body: { checks: [{ name: "database", ok: false, hint: "Start PostgreSQL." }] },
     }));
-    const { server, problems } = await fixture(t, Number(new URL(bridge.url).port));
-    assert.deepEqual(await problems(), [
-      { name: "bridge: database", state: "failing", found: "no", hint: "Start PostgreSQL." },
-    ]);
+    const { server, problems, config } = await fixture(t, Number(new URL(bridge.url).port));
+    const found = [{ name: "bridge: database", state: "failing", found: "no", hint: "Start PostgreSQL." }];
+    assert.deepEqual(await problems(), found);
+    const text = readFileSync(config, "utf8");
+    // The IPv6 form of the address that it listens on.
+    writeFileSync(config, text.replace(/^(observe:\s+host: ).*$/m, '$1"::ffff:127.0.0.1"'));
+    assert.deepEqual(await problems(), found);
     assert.ok(server.requests.some(({ path }) => path.endsWith("/appservice/drawbridge/ping")));
   });
 
