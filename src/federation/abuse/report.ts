@@ -73,21 +73,18 @@ export function readReport(bytes: Uint8Array) {
   const parsed = AbuseReport.safeParse(value);
   if (!parsed.success) return { problems: parsed.error.issues.map(describeIssue) };
   const { reporter, subject } = parsed.data;
-  if (reporter.server_name === subject.server_name) {
+  if (reporter.server_name === subject.server_name)
     return { problems: ["subject.server_name: is the reporter's own"] };
-  }
   return { report: parsed.data, digest: sha256Tagged(canonicalize(parsed.data)) };
 }
 
 function describeIssue(issue: z.core.$ZodIssue): string {
   // Fields of the schema and indexes alone: an unknown field, which could be content, is an issue of the object around it.
   const place = issue.path.map(String).join(".") || "the report";
-  if (issue.code === "unrecognized_keys") {
+  if (issue.code === "unrecognized_keys")
     return `${place}: has ${counted(issue.keys.length, "unknown field")}; a report refers to events and quotes nothing`;
-  }
-  if (issue.path[0] === "evidence_refs" && issue.path.length > 1) {
+  if (issue.path[0] === "evidence_refs" && issue.path.length > 1)
     return `${place}: must be an event ID, a policy digest (sha256:…) or a key ID (ed25519:…, kid:…)`;
-  }
   if (issue.code === "invalid_value")
     return `${place}: must be one of ${issue.values.map(String).join(", ")}`;
   return `${place}: ${issue.code.replaceAll("_", " ")}`;
@@ -107,9 +104,8 @@ export type Origin = ReturnType<typeof readSignedReport>["origin"];
 /** Reads a report, in a DSSE envelope or bare, from bytes that anybody may have made. Never throws. */
 export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedParty[]) {
   const envelope = DsseEnvelope.safeParse(strictJsonIn(bytes, ENVELOPE_BYTES_MAX)).data;
-  if (envelope?.payloadType !== PAYLOAD_TYPE) {
+  if (envelope?.payloadType !== PAYLOAD_TYPE)
     return { read: readReport(bytes), origin: { signed: false, why: "it is not signed" } } as const;
-  }
   const payload = Buffer.from(envelope.payload, "base64");
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
   const sent = SentReport.safeParse(strictJsonIn(payload, ENVELOPE_BYTES_MAX)).data;
@@ -118,13 +114,11 @@ export function readSignedReport(bytes: Uint8Array, trusted: readonly TrustedPar
   const unsigned = (why: string) => ({ read, origin: { signed: false, why } }) as const;
   const [problem] = problems;
   const [signer] = signers;
-  if (problem !== undefined) {
+  if (problem !== undefined)
     return unsigned(`its signature does not verify by a pinned key (${problem.reason})`);
-  }
   const isOthers = signers.some(({ organisation }) => organisation !== reporter);
-  if (sent === undefined || signer === undefined || isOthers) {
+  if (sent === undefined || signer === undefined || isOthers)
     return unsigned("it is signed by another organisation than the reporter");
-  }
   const { to, sent_at: sentAt } = sent;
   return { read, origin: { signed: true, keyId: signer.keyId, to, sentAt } } as const;
 }

@@ -54,9 +54,8 @@ export function refuseRetired(registry: Registry, fresh: PinnedIdentity, own: re
   const everywhere = [...own, ...consumersOf(registry).flatMap(({ retired }) => retired)];
   if (everywhere.some((key) => key.thumbprint === thumbprint))
     throw refuse("retired_key", "this key is on the retired list");
-  if (own.some((key) => key.keyId === keyId)) {
+  if (own.some((key) => key.keyId === keyId))
     throw refuse("retired_key", `the key ID ${keyId} is on the retired list`);
-  }
 }
 
 /** @param present the public half of the key to be given up, where there is its file. @throws DrawbridgeError `guard_refused` */
@@ -68,23 +67,17 @@ export function guardRotation(
 ): void {
   const { agents, retired } = registry.organisation;
   const published = agents[agent]?.cardKeys ?? [];
-  if (published.length === 0) {
-    throw refuse("nothing_to_rotate", `${agent} has no public key in the registry`);
-  }
-  if (present === undefined && !isLost) {
+  if (published.length === 0) throw refuse("nothing_to_rotate", `${agent} has no public key in the registry`);
+  if (present === undefined && !isLost)
     throw refuse("missing_key", `the private key of ${agent} is missing while its public key is published`);
-  }
-  if (present !== undefined && !published.some(({ jwk }) => thumbprintOf(jwk) === thumbprintOf(present))) {
+  if (present !== undefined && !published.some(({ jwk }) => thumbprintOf(jwk) === thumbprintOf(present)))
     throw refuse("other_key", `this private key is not the one that ${agent} is published with`);
-  }
   const thumbprint = thumbprintOf(fresh.jwk);
   const pin = cardKeysIn(registry).find(({ identity }) => thumbprintOf(identity.jwk) === thumbprint);
-  if (pin !== undefined) {
+  if (pin !== undefined)
     throw refuse("pinned_jwk", `the new key is pinned already (${pin.file}: ${pin.path.join(".")})`);
-  }
-  if (Object.values(agents).some(({ cardKeys }) => cardKeys.some(({ keyId }) => keyId === fresh.keyId))) {
+  if (Object.values(agents).some(({ cardKeys }) => cardKeys.some(({ keyId }) => keyId === fresh.keyId)))
     throw refuse("pinned_jwk", `the key ID ${fresh.keyId} is in use already`);
-  }
   refuseRetired(registry, fresh, retired.cardKeys);
 }
 

@@ -85,9 +85,8 @@ function proposePin(base: ChangeBase, options: PinOptions): Proposal | undefined
   const current = agentOf(consumer, agent).cardIdentity;
   if (isSameIdentity(current, identity)) return undefined;
   refuseRetired(registry, identity, consumer.retired);
-  if (current !== undefined && current.keyId !== replaces) {
+  if (current !== undefined && current.keyId !== replaces)
     throw refuse("pinned_jwk", `${agent} is pinned to ${current.keyId} already`);
-  }
   const edits = [
     { path: [...consumer.path, agent, "cardIdentity"], value: cardIdentityOf(identity) },
     ...(current === undefined ? [] : retireEdits(base, consumer, agent, current, identity)),

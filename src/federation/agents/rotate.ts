@@ -95,13 +95,11 @@ async function stage(context: Federation, options: RotateOptions, cut?: Rotation
   const key = await newKey(keyId, isOurs ? stagedKey(keyFile) : newKeyFile);
   const fresh = cardIdentityOf({ keyId, jwk: key });
   const tracked = [keyFile, newKeyFile ?? keyFile].find((file) => versionControlProblems(file).length > 0);
-  if (tracked !== undefined) {
+  if (tracked !== undefined)
     throw refuse("in_version_control", `${tracked} lies in a work tree or a repository`);
-  }
   guardRotation(registry, options, present, fresh);
-  if (staged !== undefined && staged !== thumbprintOf(fresh.jwk)) {
+  if (staged !== undefined && staged !== thumbprintOf(fresh.jwk))
     throw refuse("staged_key", `${stagedKey(keyFile)} is there already, and is another key`);
-  }
   const card = cardAt(cardFile);
   const old = offered.cardKeys.filter(
     ({ jwk }) => present === undefined || thumbprintOf(jwk) === thumbprintOf(present),

@@ -70,19 +70,15 @@ async function tryChange(
 }
 
 /** What a change of files of the registry makes of everything rendered. @throws RegistryError */
-export async function changesOf(
-  { cache }: Federation,
-  before: ChangeBase,
-  edits: ReadonlyMap<string, string>,
-) {
-  const files = new Map<string, RegistryFile>([...before.files.registry, ...edits]);
+export async function changesOf({ cache }: Federation, base: ChangeBase, edits: ReadonlyMap<string, string>) {
+  const files = new Map<string, RegistryFile>([...base.files.registry, ...edits]);
   const after = loadRegistry(files, cache);
-  const changes = renderedChanges(before.tree, before.files, after);
-  for (const path of before.setAside?.paths ?? []) {
-    changes.set(path, before.files.registry.has(path) ? await before.textOf(path) : null);
+  const changes = renderedChanges(base.tree, base.files, after);
+  for (const path of base.setAside?.paths ?? []) {
+    changes.set(path, base.files.registry.has(path) ? await base.textOf(path) : null);
   }
-  for (const [path, text] of edits) if ((await before.textOf(path)) !== text) changes.set(path, text);
-  return { before, after, changes };
+  for (const [path, text] of edits) if ((await base.textOf(path)) !== text) changes.set(path, text);
+  return { before: base, after, changes };
 }
 
 const ATTEMPTS_MAX = 50;
@@ -208,9 +204,8 @@ export async function changeBase(context: Federation, onBadHead: OnBadHead = "re
     const left = await assessInPlace(head, repaired.files, context);
     // Otherwise the files that are not broken may not be accepted either, and nor may what is built on them.
     const isUsable = left.good || left.refusal.reason === "render_differs";
-    if (isUsable && !(await lacksIt(repaired.registry))) {
+    if (isUsable && !(await lacksIt(repaired.registry)))
       return baseOf({ tree: head, ...repaired, isRendered: false });
-    }
   }
   if (accepted === undefined) throw refused();
   const setAside = { reason: "head_refused", lastGood: accepted, paths: [] } as const;

@@ -42,7 +42,7 @@ export async function nextStep(
     const found = await requireReadmission(context, base.head, entry.partner);
     refuseIfRemoved(state, found, entry);
     refuseIfClosed(found, entry);
-    const result = await workOn(context, entry, found, rooms);
+    const result = await goOn(context, entry, found, rooms);
     const isLast = result.proved && currentStep(result.readmission) === undefined;
     const readmission = isLast ? await complete(context, result.readmission) : result.readmission;
     return { ...result, readmission, done: readmission.done };
@@ -65,12 +65,7 @@ function refuseIfClosed({ stages, done }: Readmission, { name, partner }: Partne
   if (partner.contained) throw refuse("closed_again", `${name} is contained`);
 }
 
-async function workOn(
-  context: WorkflowContext,
-  entry: PartnerEntry,
-  found: Readmission,
-  rooms?: RoomsChoice,
-) {
+async function goOn(context: WorkflowContext, entry: PartnerEntry, found: Readmission, rooms?: RoomsChoice) {
   const step = currentStep(found);
   const none = { readmission: found, plane: null, conditions: [] as JudgedCondition[], proved: true };
   if (step === undefined) return none;
@@ -81,9 +76,7 @@ async function workOn(
   if (step.approval === "rooms" && entry.partner.planes.rooms === "closed") {
     readmission = await prepareRooms(context, readmission, rooms);
     const blocked = blockedRooms(readmission);
-    if (blocked !== undefined) {
-      return { readmission, plane, conditions: [blocked], proved: false };
-    }
+    if (blocked !== undefined) return { readmission, plane, conditions: [blocked], proved: false };
   }
   const { observe, evaluate } = asking(context, ({ desired }) => {
     const kept = (readmission.touched ?? []).filter(({ state }) => state === "kept");

@@ -140,9 +140,8 @@ export async function openReadmission(context: Federation, options: Opening) {
     throw new DrawbridgeError("usage", "the approval is no reference", { hint });
   }
   const [broken] = brokenByText(options.approval);
-  if (broken !== undefined) {
+  if (broken !== undefined)
     throw new DrawbridgeError("usage", `--approval ${broken.message}`, { hint: broken.hint });
-  }
   const work = async () => {
     const { registry, head } = await changeBase(context);
     const entry = findPartner(registry, options.partner);
@@ -231,15 +230,12 @@ function newIdentitiesDigest(identities: NewIdentities): string {
 function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: NewIdentities) {
   const { partner } = entry;
   const retired = retireAll(registry, partner);
-  if (retired.clients.includes(identities.azp)) {
+  if (retired.clients.includes(identities.azp))
     throw refuse("retired_client", `${identities.azp} was this partner's client before its removal`);
-  }
-  if (partner.gateway !== undefined && identities.clientSecret === undefined) {
+  if (partner.gateway !== undefined && identities.clientSecret === undefined)
     throw refuse("fresh_secret", `${entry.name} may invoke agents here, and its new client names no secret`);
-  }
-  if (isSameSecret(partner.gateway?.clientSecret, identities.clientSecret)) {
+  if (isSameSecret(partner.gateway?.clientSecret, identities.clientSecret))
     throw refuse("fresh_secret", `the new client of ${entry.name} names the secret of the one before`);
-  }
   for (const id of identities.serverKeys) {
     if (retired.serverKeys.includes(id))
       throw refuse("retired_key", `${id} was this partner's server key before its removal`);
@@ -271,9 +267,8 @@ function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: N
     if (entryOfAgent.credentials === undefined) continue;
     const { clientId, clientSecret } = given;
     const before = entryOfAgent.credentials.clientSecret;
-    if (clientId !== undefined && isSameSecret(before, clientSecret ?? before)) {
+    if (clientId !== undefined && isSameSecret(before, clientSecret ?? before))
       throw refuse("fresh_secret", `our new client for ${agent} names the secret of the one before`);
-    }
     const at = [...path, "credentials"];
     if (clientId !== undefined) edits.push({ path: [...at, "clientId"], value: clientId });
     if (clientSecret !== undefined) edits.push({ path: [...at, "clientSecret"], value: clientSecret });

@@ -44,9 +44,8 @@ export function checkRecordText(text: string) {
   if (document !== undefined) form.push(...namesBesides(text, document, lines));
   if (form.length === 0 && !isObject(values)) form.push(yamlProblem("is no map of fields", 1));
   // In a text that is no YAML, every line is searched as a comment.
-  if (document === undefined || !isObject(values) || form.length > 0) {
+  if (document === undefined || !isObject(values) || form.length > 0)
     return failed([...brokenLines(text, brokenByText), ...form]);
-  }
   const { contradictions, required } = acrossFields(values, lineOf);
   const broken = [
     ...brokenLines(text, (line) => brokenByComment(COMMENT.exec(line)?.[1] ?? "")),

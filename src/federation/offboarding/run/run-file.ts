@@ -233,9 +233,8 @@ const DutiesFile = z.strictObject({ version: z.literal(1), items: z.array(Eviden
 /** Adds evidence of the data duties, an item once. @throws RangeError for one of another partner, or not intact */
 export function addDutiesEvidence(run: Run, items: readonly EvidenceItem[]): void {
   const other = counterpartyIn(run);
-  if (items.some((item) => item.partner !== other || !isIntact(item))) {
+  if (items.some((item) => item.partner !== other || !isIntact(item)))
     throw new RangeError("this evidence is not about the counterparty of the run, or not intact");
-  }
   const all = new Map([...readDutiesEvidence(run), ...items].map((item) => [item.digest, item]));
   run.state.write(runFile(run.run, DUTIES_FILE), { version: 1, items: [...all.values()] });
 }

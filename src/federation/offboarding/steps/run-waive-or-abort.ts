@@ -167,9 +167,8 @@ async function contain(context: RunContext): Promise<readonly PlaneResult[]> {
 /** A word of the command line that comes into a signed statement after `prefix`. @throws DrawbridgeError `usage` */
 export function wordOf(option: string, text: string, prefix = ""): string {
   const hint = "Write a code or a reference: letters, digits and . _ : -, without a person's contact.";
-  if (text === "" || !Word.safeParse(`${prefix}${text}`).success) {
+  if (text === "" || !Word.safeParse(`${prefix}${text}`).success)
     throw new DrawbridgeError("usage", `${option} ${JSON.stringify(text)} is not a valid code`, { hint });
-  }
   const [broken] = brokenByText(text);
   if (broken !== undefined) throw new DrawbridgeError("usage", `${option} ${broken.message}`, { hint });
   return text;

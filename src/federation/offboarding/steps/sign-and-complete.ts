@@ -172,9 +172,8 @@ async function countersign(
 
 function nothingToSign(view: RunView): OffboardingBlocked {
   const stage = view.stages.find(({ own }) => own.state === "closing" || own.state === "proving");
-  if (stage !== undefined) {
+  if (stage !== undefined)
     return new OffboardingBlocked(`stage ${stage.stage} is not signed`, blocksOf(stage));
-  }
   const { waiting } = nextStepsOf(view);
   return blockedBy("there is nothing to sign", {
     ...{ stage: waiting?.stage ?? null, condition: "turn", probe: "status" },

@@ -86,9 +86,8 @@ function unsignedState(
 ): { readonly state: StageState; readonly since: string | null } {
   if (progress === undefined) return { state: "pending", since: null };
   const { proof, opened_at: begun, commit } = progress;
-  if (proof?.conditions.every(isSettled) && unwaived.length === 0) {
+  if (proof?.conditions.every(isSettled) && unwaived.length === 0)
     return { state: "proved", since: proof.at };
-  }
   const isClosing = removalStep(kind, stage).edit !== null && commit === null;
   return isClosing ? { state: "closing", since: begun } : { state: "proving", since: proof?.at ?? begun };
 }
@@ -216,9 +215,8 @@ function commandOf({ ended, contain, work, sign, countersign, complete, waiting 
 function otherCommand({ run, stages, completion }: RunView): readonly string[] {
   if (run.ended !== null) return [];
   const isCompletedHere = completion.state === "signed" && run.self === run.remover;
-  if (isCompletedHere || stages.some(({ own }) => own.state === "signed")) {
+  if (isCompletedHere || stages.some(({ own }) => own.state === "signed"))
     return ["import", "FILE", "sign", "export", "FILE"];
-  }
   if (stages.some(({ other }) => other.state === "unknown")) return ["next", "sign", "export", "FILE"];
   return stages.every(isSignedByBoth) && counterpartyIn(run) === run.remover && completion.state === "none"
     ? ["complete", "export", "FILE"]
