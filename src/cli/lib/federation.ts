@@ -34,7 +34,7 @@ export async function probePartner(name: string, options: DeploymentOptions, pla
   const { registry } = current.desired;
   const partner = findPartner(registry, name);
   const probe = outsideProbe(federation, options.probeConfig);
-  const inside = await probeFromInside(federation.planes, current.desired, partner, planes, systemClock);
+  const inside = await probeFromInside(federation, current.desired, partner, planes);
   const outside = (await probe?.(registry.organisation.serverName, partner, planes, inside)) ?? [];
   return { config, current, partner, parts, inside, outside };
 }

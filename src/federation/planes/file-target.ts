@@ -100,7 +100,7 @@ const IN_FORCE_WITHIN_MS = 20_000;
 /** A gateway that has not written its state for so long does not run. */
 const RUNNING_WITHIN_MS = 3_000;
 
-export function readGatewayState(file: string): GatewayState | undefined {
+export function gatewayState(file: string): GatewayState | undefined {
   return GatewayState.safeParse(parseJson(readIfPresent(file) ?? "")).data;
 }
 
@@ -119,11 +119,11 @@ export function gatewayFile(
     });
   return {
     ...{ name, path, target: resolve(directory, gateway[`${name}File`]), absent: "gateway_not_running" },
-    digest: async () => readGatewayState(stateFile)?.[name],
+    digest: async () => gatewayState(stateFile)?.[name],
     async untilInForce(text) {
       const digest = sha256Tagged(text);
       for (const begun = clock.now(); ; await clock.sleep(POLL_MS)) {
-        const state = readGatewayState(stateFile);
+        const state = gatewayState(stateFile);
         if (state?.[name] === digest) return true;
         const refused = state?.refused;
         if (refused?.file === name && refused.digest === digest) {

@@ -1,26 +1,23 @@
 // What the operator's own parts say of a partner, by the planes' runtimes.
 // Invariant: a plane that cannot be probed is reported as unknown, and the others are still probed.
-import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import { parseJson } from "../../domain/json.ts";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { type EvidenceItem, operatorItem } from "../../records/format/evidence-item.ts";
 import type { Part, Scope } from "../../records/format/fields.ts";
-import { PolicyFile, policyDigest } from "../../rendered-files/border-policy.ts";
+import { policyDigest } from "../../rendered-files/border-policy.ts";
 import type { PlaneName } from "../plane-order.ts";
-import { BORDER_POLICY } from "../planes/border/render.ts";
-import type { PlaneRuntimes } from "../planes/runtimes.ts";
+import { policyOf } from "../planes/border/render.ts";
+import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { applicantsOf, type Partner, type PartnerEntry } from "../registry/partner.ts";
 
 export async function probeFromInside(
-  runtimes: PlaneRuntimes,
+  { planes: runtimes, clock }: Pick<Federation, "planes" | "clock">,
   desired: DesiredState,
   partner: PartnerEntry,
   planes: readonly PlaneName[],
-  clock: Clock,
   covering: readonly string[] = [],
-): Promise<EvidenceItem[]> {
+) {
   const items: EvidenceItem[] = [];
   for (const plane of planes) {
     try {
@@ -40,12 +37,12 @@ export async function probeFromInside(
 export function scopeOf(
   parts: readonly Part[],
   { serverName, azp, gateway, card }: Partner,
-  { planes, registry }: Pick<DesiredState, "planes" | "registry">,
+  { registry }: Pick<DesiredState, "registry">,
   direction: Direction = "closed",
 ): Scope {
   // Without a pin an agent is never trusted, so that there is nothing of it to be opened.
   const isCovered = (agent: string) => direction === "closed" || card.consumes[agent]?.cardIdentity;
-  const policy = PolicyFile.safeParse(parseJson(planes.border.files.get(BORDER_POLICY) ?? "")).data;
+  const policy = policyOf(registry);
   return {
     parts: [...parts],
     client: azp,
@@ -53,7 +50,7 @@ export function scopeOf(
     agents: gateway?.invokes ?? [],
     pins: Object.keys(card.consumes).filter(isCovered),
     rooms: null,
-    policy: policy?.allowed_servers.includes(serverName) === true ? policyDigest(policy) : null,
+    policy: policy.allowed_servers.includes(serverName) ? policyDigest(policy) : null,
     started_at: null,
   };
 }

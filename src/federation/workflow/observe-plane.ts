@@ -100,7 +100,7 @@ export async function observePlane(
   const { client, applicants, agents: offered, pins, rooms } = scope;
   const covered = { rooms: rooms ?? [], gateway: [client, ...applicants], card: [...offered, ...pins] };
   const covering = plane === "border" || plane === "transport" ? [] : covered[plane];
-  const inside = await probeFromInside(planes, desired, entry, [plane], clock, covering);
+  const inside = await probeFromInside({ planes, clock }, desired, entry, [plane], covering);
   const tried = (await outside?.(desired.registry.organisation.serverName, entry, [plane], inside)) ?? [];
   const staying = inside.filter((item) => item.probe === "card_fetch" && isPublicForOthers(item));
   const agents = direction === "closed" ? new Set(staying.flatMap(({ subject }) => subject ?? [])) : [];

@@ -128,7 +128,7 @@ async function scopeNow(context: RunContext, stage: StageName): Promise<Scope> {
   const now = scopeOf(context.parts, entry.partner, desired);
   const scope = run.kind === "partial" ? { ...now, policy: baseline.scope.policy } : baseline.scope;
   if (plane !== "rooms" && plane !== "border") return scope;
-  const items = await probeFromInside(context.planes, desired, entry, [plane], context.clock);
+  const items = await probeFromInside(context, desired, entry, [plane]);
   if (plane === "rooms") return { ...scope, rooms: roomsIn(items) };
   return { ...scope, started_at: items.map(startedAtOf).find((at) => at !== null) ?? null };
 }

@@ -8,16 +8,15 @@ import { admittedServers, type PlaneRender } from "../plane.ts";
 
 export const BORDER_POLICY = "border/policy.json";
 
-function policyOf(registry: Registry): string {
-  const policy: PolicyFile = {
+export function policyOf(registry: Registry): PolicyFile {
+  return {
     allowed_servers: [...admittedServers(registry, "border")],
     ...(registry.organisation.border.inviteRule === "deny_all" ? { invite_rule: "deny_all" } : {}),
   };
-  return jsonText(policy);
 }
 
 export const borderRender: PlaneRender = {
-  render: (registry) => new Map([[BORDER_POLICY, policyOf(registry)]]),
+  render: (registry) => new Map([[BORDER_POLICY, jsonText(policyOf(registry))]]),
   // Mounted as a folder, not by subPath: the kubelet then replaces it by renaming a link, which the module follows.
   kubernetes: (files) => ({
     "border/policy.yaml": [configMap("drawbridge-policy", { "policy.json": files.get(BORDER_POLICY) })],

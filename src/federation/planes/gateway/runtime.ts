@@ -10,13 +10,7 @@ import { ClientsFile, TOKEN_LIFE_S } from "../../../rendered-files/issuer-client
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../../config.ts";
 import { applicantsOf } from "../../registry/partner.ts";
-import {
-  applyProgramFile,
-  gatewayFile,
-  programDrift,
-  readGatewayState,
-  standingText,
-} from "../file-target.ts";
+import { applyProgramFile, gatewayFile, gatewayState, programDrift, standingText } from "../file-target.ts";
 import {
   type DesiredPlane,
   type Note,
@@ -64,7 +58,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
   }
 
   function callersInForce(invocation: string, azp: string): OperatorFinding {
-    const state = readGatewayState(stateFile);
+    const state = gatewayState(stateFile);
     if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
     const references = [state.invocation];
     const texts = [invocation, standingText(file.target) ?? ""];

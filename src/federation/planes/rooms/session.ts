@@ -79,7 +79,7 @@ export async function withSession<T>(
   try {
     const operatorId = await operator.operatorOf(intent.own);
     tokens = lentTokens(operator, operatorId, clock);
-    const closing = intent.closing.map(({ serverName }) => serverName as ServerName);
+    const closing = intent.closing.map(({ serverName }) => serverName);
     journals = await journalsIn(folder, closing);
     const home = borderStatus(config);
     return await work({ intent, operator, operatorId, tokens, journals, home, signed, clock, note });

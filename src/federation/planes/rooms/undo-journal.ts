@@ -6,13 +6,7 @@ import { type FileHandle, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import * as z from "zod";
 import { DrawbridgeError } from "../../../domain/errors.ts";
-import {
-  type EventId,
-  parseServerName,
-  type RoomId,
-  type ServerName,
-  type UserId,
-} from "../../../domain/identifiers.ts";
+import { type EventId, parseServerName, type RoomId, type UserId } from "../../../domain/identifiers.ts";
 import { parseJson } from "../../../domain/json.ts";
 import { Batches } from "../../../runtime/concurrency.ts";
 import { flushFolder, PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
@@ -128,7 +122,7 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
   }
 }
 
-export async function journaledPartners(folder: string): Promise<readonly ServerName[]> {
+export async function journaledPartners(folder: string) {
   const names = await readdir(folder).catch(() => []);
   return names
     .filter((name) => name.endsWith(SUFFIX))
@@ -138,12 +132,12 @@ export async function journaledPartners(folder: string): Promise<readonly Server
 }
 
 /** The journals that are there, and those of other partners, which are made when something is written. */
-export async function journalsIn(folder: string, others: readonly ServerName[]) {
-  const partners = new Set([...others, ...(await journaledPartners(folder))]);
+export async function journalsIn(folder: string, others: readonly string[]) {
+  const partners = new Set<string>([...others, ...(await journaledPartners(folder))]);
   return new Map<string, Journal>([...partners].map((partner) => [partner, journalIn(folder, partner)]));
 }
 
-function serverOfFile(name: string): ServerName | undefined {
+function serverOfFile(name: string) {
   try {
     return parseServerName(decodeURIComponent(name));
   } catch {
@@ -157,7 +151,7 @@ export const journalName = (server: string): string => `${encodeURIComponent(ser
 export type Journal = ReturnType<typeof journalIn>;
 
 /** The journal of one partner. With `damage`, more can be written, and what it says is not all that was done. */
-export function journalIn(folder: string, server: ServerName) {
+export function journalIn(folder: string, server: string) {
   const path = join(folder, journalName(server));
   const text = readIfPresent(path) ?? "";
   /** The journal's whole lines; a last line that was cut off is not among them. */

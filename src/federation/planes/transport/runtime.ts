@@ -20,11 +20,9 @@ import { borderStatus } from "../border/runtime.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import {
   assertAdmits,
-  type DesiredPlane,
   type Note,
   observeInside,
   outcomeOf,
-  type PlaneOutcome,
   type PlaneRuntime,
   renderedText,
 } from "../plane.ts";
@@ -51,14 +49,14 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     writeWhole(recordFile, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
   }
 
-  async function restart(include: DesiredInclude, note: Note): Promise<PlaneOutcome> {
+  async function restart(include: Include, note: Note) {
     const { maxPerHour, timeout } = config.transport.restart;
     const now = clock.now();
     // A time in the future was written by a wrong clock.
     const recent = readRecord().restarts.filter((at) => at <= now && now - at < HOUR_MS);
     const blocking = recent[recent.length - maxPerHour];
     if (blocking !== undefined) {
-      return { state: "deferred", reason: "restart_limit", retryAfterMs: blocking + HOUR_MS - now };
+      return { state: "deferred", reason: "restart_limit", retryAfterMs: blocking + HOUR_MS - now } as const;
     }
     const startedBefore = await startedAt();
     const restarts = [...recent, now];
@@ -74,7 +72,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     }
     writeRecord({ pending: null, restarts });
     note(`the homeserver runs with ${include.whitelist.length} servers, ${clock.now() - now} ms`);
-    return { state: "in_force", changed: true };
+    return { state: "in_force", changed: true } as const;
   }
 
   async function startedAt(): Promise<string | undefined> {
@@ -82,7 +80,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     return (await borderStatus(config).status().catch(undefinedFor()))?.started_at;
   }
 
-  async function isBack(include: DesiredInclude, before: string | undefined) {
+  async function isBack(include: Include, before: string | undefined) {
     if (!isInForce(await runningWhitelist(config).catch(UNLESS_DOWN), include)) return false;
     const now = await startedAt();
     return before === undefined || (now !== undefined && now !== before);
@@ -90,7 +88,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
 
   return {
     async apply(desired, note) {
-      const include = desiredInclude(desired);
+      const include = includeIn(renderedText(desired, TRANSPORT_INCLUDE));
       assertAdmits(desired.registry, "transport", TRANSPORT_INCLUDE, include.whitelist);
       const digest = sha256Tagged(include.text);
       if (standingText(target) !== include.text) writeRecord({ ...readRecord(), pending: digest });
@@ -106,7 +104,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     },
 
     async drift(desired) {
-      const include = desiredInclude(desired);
+      const include = includeIn(renderedText(desired, TRANSPORT_INCLUDE));
       const drift = fileDrift(target, include.text);
       if (drift !== undefined) return [drift];
       const running = await runningWhitelist(config);
@@ -135,10 +133,9 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
   };
 }
 
-type DesiredInclude = ReturnType<typeof desiredInclude>;
+type Include = ReturnType<typeof includeIn>;
 
-function desiredInclude(desired: DesiredPlane) {
-  const text = renderedText(desired, TRANSPORT_INCLUDE);
+function includeIn(text: string) {
   const include = parseYaml(TransportInclude, text, `rendered/${TRANSPORT_INCLUDE}`);
   return { text, whitelist: [...new Set(include.federation_domain_whitelist)].sort() };
 }
@@ -195,7 +192,7 @@ async function runningWhitelist({ homeserver, directory }: FederationConfig) {
   return { enabled: answer.whitelist_enabled, servers, digest: whitelistDigest(servers) };
 }
 
-function isInForce(running: RunningWhitelist | undefined, include: DesiredInclude): boolean {
+function isInForce(running: RunningWhitelist | undefined, include: Include): boolean {
   return running?.enabled === true && running.digest === whitelistDigest(include.whitelist);
 }
 

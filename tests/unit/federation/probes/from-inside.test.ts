@@ -2,9 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { openPartners } from "../../../../src/federation/planes/plane.ts";
-import { PLANE_RENDERS } from "../../../../src/federation/planes/render.ts";
 import { scopeOf } from "../../../../src/federation/probes/from-inside.ts";
-import type { DesiredState } from "../../../../src/federation/reconcile/desired-state.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
 
@@ -13,10 +11,7 @@ describe("scopeOf", () => {
     const registry = loadRegistry(registryFiles());
     const entry = openPartners(registry, "border")[0];
     assert.ok(entry !== undefined);
-    const planes = {
-      border: { files: PLANE_RENDERS.border.render(registry) },
-    } as unknown as DesiredState["planes"];
-    const scope = scopeOf(["homeserver"], entry.partner, { planes, registry });
+    const scope = scopeOf(["homeserver"], entry.partner, { registry });
     assert.deepEqual(scope.parts, ["homeserver"]);
     assert.equal(scope.client, entry.partner.azp);
     assert.deepEqual(scope.agents, entry.partner.gateway?.invokes ?? []);
@@ -24,7 +19,7 @@ describe("scopeOf", () => {
     assert.match(scope.policy ?? "", /^sha256:/);
     const stranger = { ...entry.partner, serverName: "stranger.test" as typeof entry.partner.serverName };
     assert.equal(
-      scopeOf(["homeserver"], stranger, { planes, registry }).policy,
+      scopeOf(["homeserver"], stranger, { registry }).policy,
       null,
       "the policy kept it out already",
     );
