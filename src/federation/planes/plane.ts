@@ -47,10 +47,8 @@ export function renderedFile<Schema extends z.ZodType>(desired: DesiredPlane, pa
 }
 
 function refusedFile(path: string, what: string, cause?: unknown): DrawbridgeError {
-  return new DrawbridgeError("head_refused", `rendered/${path} ${what}`, {
-    hint: "Run `drawbridge federation render` and commit what it writes; nothing was applied.",
-    cause,
-  });
+  const hint = "Run `drawbridge federation render` and commit what it writes; nothing was applied.";
+  return new DrawbridgeError("head_refused", `rendered/${path} ${what}`, { hint, cause });
 }
 
 /** Takes one line for a person, content-free. */

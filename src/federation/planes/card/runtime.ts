@@ -15,6 +15,7 @@ import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
 import { requestJson } from "../../../runtime/http.ts";
 import { parseYaml } from "../../../runtime/load-yaml.ts";
 import type { FederationConfig } from "../../config.ts";
+import { resourceUrl } from "../../homeserver/api.ts";
 import { serverOfSender } from "../../registry/cross-checks.ts";
 import { type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { applyProgramFile, gatewayFile, type ProgramFile, programDrift } from "../file-target.ts";
@@ -85,21 +86,17 @@ async function ourCards({ config, desired, partner, observe, covering }: Probing
       const consumed = others.some((other) => other.partner.gateway?.invokes.includes(agent));
       return consumed && offered.publish === "while_consumed" ? "consumed_by_others" : "card_public";
     };
-    items.push(
-      await observe("card_fetch", "gateway", agent, async () => {
-        const url = `${gateway.url.replace(/\/+$/, "")}${offered.cardPath}`;
-        const answer = await requestJson(url, { timeoutMs: TIMEOUT_MS }).catch(() => undefined);
-        if (answer === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
-        const { status } = answer;
-        if (status === 404) {
-          const reason = offered.publish === "never" ? "never_published" : "card_withdrawn";
-          return { status, verdict: "closed", reason };
-        }
-        return status === 200
-          ? { status, verdict: "open", reason: stays() }
-          : { status, verdict: "unknown", reason: "unexpected_status" };
-      }),
-    );
+    const item = await observe("card_fetch", "gateway", agent, async () => {
+      const url = resourceUrl(gateway.url, offered.cardPath);
+      const answer = await requestJson(url, { timeoutMs: TIMEOUT_MS }).catch(() => undefined);
+      if (answer === undefined) return { verdict: "unknown", reason: "gateway_unavailable" };
+      const { status } = answer;
+      if (status === 200) return { status, verdict: "open", reason: stays() };
+      if (status !== 404) return { status, verdict: "unknown", reason: "unexpected_status" };
+      const reason = offered.publish === "never" ? "never_published" : "card_withdrawn";
+      return { status, verdict: "closed", reason };
+    });
+    items.push(item);
   }
   return items;
 }

@@ -137,8 +137,10 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
   async function setRight(found: KeycloakClient, settings: ReturnType<typeof keycloak.clientSettings>) {
     const at = `clients/${found.id}`;
     let ok = true;
-    for (const mapper of keycloak.extraMappers(found)) {
-      ok = (await succeeds("DELETE", `${at}/protocol-mappers/models/${mapper}`)) && ok;
+    for (const { id, name } of found.protocolMappers) {
+      // The one for the audience stays, and is set right by PUT.
+      if (id === undefined || name === keycloak.AUDIENCE_MAPPER) continue;
+      ok = (await succeeds("DELETE", `${at}/protocol-mappers/models/${id}`)) && ok;
     }
     for (const [kind, extra] of [
       ["default-client-scopes", keycloak.extraScopes(found.defaultClientScopes)],

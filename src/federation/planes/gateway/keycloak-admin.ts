@@ -128,7 +128,7 @@ export type KeycloakClient = z.output<typeof KeycloakClient>;
 export const BASIC_SCOPE = "basic";
 const SCOPES: ReadonlySet<string> = new Set([BASIC_SCOPE, "service_account"]);
 
-const AUDIENCE_MAPPER = "audience";
+export const AUDIENCE_MAPPER = "audience";
 
 type Owner = Readonly<Record<string, string>>;
 
@@ -190,13 +190,6 @@ export function newClient(clientId: string, owner: string, audience: string, sec
 
 export function extraScopes(scopes: readonly string[]): string[] {
   return scopes.filter((scope) => !SCOPES.has(scope));
-}
-
-/** Mappers that do not belong there, by ID. The one for the audience stays, and is set right by PUT. */
-export function extraMappers({ protocolMappers }: KeycloakClient): string[] {
-  return protocolMappers.flatMap(({ id, name }) =>
-    name === AUDIENCE_MAPPER || id === undefined ? [] : [id],
-  );
 }
 
 /** Whether a client is as `clientSettings` says, and has no other mapper or scope. */

@@ -140,9 +140,8 @@ function closesAnybody(standing: string | undefined, desired: string): boolean {
 
 function callers(text: string): Set<string> {
   const { agents } = parseYaml(InvocationFile, text, GATEWAY_INVOCATION);
-  return new Set(
-    Object.entries(agents).flatMap(([agent, { clients }]) => clients.map((client) => `${agent} ${client}`)),
-  );
+  const all = Object.entries(agents);
+  return new Set(all.flatMap(([agent, { clients }]) => clients.map((client) => `${agent} ${client}`)));
 }
 
 function desiredOf(desired: DesiredPlane): { readonly invocation: string; readonly intent: IssuerIntent } {

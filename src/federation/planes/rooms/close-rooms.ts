@@ -47,10 +47,23 @@ export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
   for (const room of pass.unread) {
     obstacles.push(...blockAll([], session, "unread").map((one) => ({ room, ...one })));
   }
-  return {
-    changed: pass.hasChanged() || ended.rooms.size > 0,
-    outOfReach: outOfReach(session, [...obstacles, ...ended.obstacles], gaps, pass.settled),
+  const found = new Map<string, OutOfReach>();
+  const add = (partner: string, subject: string, reason: RoomReason) => {
+    found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
   };
+  const { closing, own } = session.intent;
+  for (const { room, partner, reason } of [...obstacles, ...ended.obstacles]) {
+    add(partner, visibleId(room), reason);
+  }
+  for (const { room, server, reason } of gaps) {
+    const concerned = pass.settled.get(room)?.plan.concerned ?? [];
+    const partners = concerned.length > 0 ? concerned : closing;
+    const where = reason === "stale_at_home" ? "" : ` at ${server}`;
+    const subject = reason === "unproven_at_home" ? own : `${visibleId(room)}${where}`;
+    const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [server];
+    for (const partner of named) add(partner, subject, reason);
+  }
+  return { changed: pass.hasChanged() || ended.rooms.size > 0, outOfReach: [...found.values()] };
 }
 
 type ClosingPass = ReturnType<typeof closingPass>;
@@ -217,8 +230,8 @@ function hasEverybodyOf(other: RoomState, room: RoomState): boolean {
 
 /** Writes the missing entry of a pass that was killed when the old room was gone already. */
 async function finishGone(session: RoomsSession, unread: Set<RoomId>): Promise<void> {
-  const isGone = async (room: RoomId) =>
-    (await readRoom(session, room)) === undefined && (await session.operator.isBlocked(room));
+  const { operator } = session;
+  const isGone = async (room: RoomId) => !(await readRoom(session, room)) && operator.isBlocked(room);
   for (const journal of session.journals.values()) {
     for (const { room, replace, replacement, gone } of journal.rooms) {
       if (replace === undefined || gone !== undefined || unread.has(room)) continue;
@@ -237,29 +250,6 @@ async function finishGone(session: RoomsSession, unread: Set<RoomId>): Promise<v
       });
     }
   }
-}
-
-function outOfReach(
-  session: RoomsSession,
-  obstacles: readonly (Obstacle & { readonly room: RoomId })[],
-  gaps: readonly EnforcementGap[],
-  settled: ReadonlyMap<RoomId, SettledRoom>,
-): readonly OutOfReach[] {
-  const { closing, own } = session.intent;
-  const found = new Map<string, OutOfReach>();
-  const add = (partner: string, subject: string, reason: RoomReason) => {
-    found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
-  };
-  for (const { room, partner, reason } of obstacles) add(partner, visibleId(room), reason);
-  for (const { room, server, reason } of gaps) {
-    const concerned = settled.get(room)?.plan.concerned ?? [];
-    const partners = concerned.length > 0 ? concerned : closing;
-    const where = reason === "stale_at_home" ? "" : ` at ${server}`;
-    const subject = reason === "unproven_at_home" ? own : `${visibleId(room)}${where}`;
-    const named = partners.length > 0 ? partners.map(({ serverName }) => serverName) : [server];
-    for (const partner of named) add(partner, subject, reason);
-  }
-  return [...found.values()];
 }
 
 const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
