@@ -22,6 +22,7 @@ import {
   type NewEdit,
   type NewNotice,
   type Posted,
+  type RoomEvent,
   type RoomStateEvent,
 } from "../ledger/admission-types.ts";
 import { answerRefused } from "../ledger/agent-questions.ts";
@@ -133,6 +134,13 @@ export function aboutOf(
   };
 }
 
+function directGhost({ room, sender, position }: RoomEvent, known: KnownFacts): GhostMxid | undefined {
+  const before = known.directUntil?.get(room);
+  const isBefore = before !== undefined && position < before.position;
+  const direct = isBefore ? before.direct : known.directWith.get(room);
+  return direct?.person === sender ? direct.ghost : undefined;
+}
+
 /** The ghosts a message is addressed to: by mention, in a direct room, by reply, in a thread of theirs. */
 function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namespace, added: NewDelegation[]) {
   const ghosts = new Set<GhostMxid>(message.mentions.filter((user) => namespace.isGhost(user)));
@@ -145,10 +153,8 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
     const isInThread = threadRoot !== undefined && [event, asked.threadRoot].includes(threadRoot);
     if (isInThread && asked.refused !== "sender_policy_rejected") ghosts.add(ghost);
   }
-  const before = known.directUntil?.get(room);
-  const isBefore = before !== undefined && message.position < before.position;
-  const direct = isBefore ? before : known.directWith.get(room);
-  if (direct?.person === message.sender) ghosts.add(direct.ghost);
+  const direct = directGhost(message, known);
+  if (direct !== undefined) ghosts.add(direct);
   // A ghost outside the room can neither answer nor read the message. For an unknown room (a new database) the
   // homeserver is trusted: it sends only events of rooms with a ghost.
   const present = known.ghostsIn.get(room);
@@ -300,8 +306,10 @@ export function interpretMessages(
       const edited = one.isOpened === true ? [] : editedBy(one, known.subjects);
       return edited.length > 0 || editsWaiting(one, questions);
     })
-    .map(({ position, event, room, sender, originServerTs, fingerprint, replaces: edits }) => {
-      return { position, event, room, sender, originServerTs, fingerprint, edits, deadline };
+    .map((one) => {
+      const { position, event, room, sender, originServerTs, fingerprint, replaces: edits } = one;
+      const direct = directGhost(one, known);
+      return { position, event, room, sender, originServerTs, fingerprint, edits, direct, deadline };
     });
   return { delegations, answers, cancels, edits, notices, envelopes };
 }

@@ -84,6 +84,8 @@ export interface NewIntakeEnvelope extends RoomEvent {
   readonly fingerprint: Buffer;
   /** The question whose text it replaces; undefined when it is no edit. */
   readonly edits: EventId | undefined;
+  /** The ghost whose direct room with the sender it was said in, which it asks whatever has become of that room. */
+  readonly direct?: GhostMxid | undefined;
   /** When it expires, milliseconds since the Unix epoch. */
   readonly deadline: number;
 }
@@ -163,6 +165,8 @@ export interface Subject extends DelegationEvents, Pick<NewDelegation, "event" |
 
 export type WaitingQuestion = Pick<NewIntakeEnvelope, "event" | "room" | "sender">;
 
+type DirectRoom = { readonly ghost: GhostMxid; readonly person: UserId };
+
 export interface KnownFacts {
   /** Whether an event that was sent before this was handled is not remembered any more. */
   readonly forgottenBefore: number;
@@ -174,9 +178,9 @@ export interface KnownFacts {
   /** Servers of partners that have a ghost of their own in a room. Known only where `About.partnerGhosts` asks for it. */
   readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
   /** The ghost of each direct room, and the only person there; until the members are known, the person who invited the ghost. */
-  readonly directWith: ReadonlyMap<RoomId, { readonly ghost: GhostMxid; readonly person: UserId }>;
-  /** The same until somebody joined, at this position of the transaction. */
-  readonly directUntil?: ReadonlyMap<RoomId, { ghost: GhostMxid; person: UserId; position: number }>;
+  readonly directWith: ReadonlyMap<RoomId, DirectRoom>;
+  /** The same until somebody joined or left, at this position of the transaction; then it may have been no direct room. */
+  readonly directUntil?: ReadonlyMap<RoomId, { position: number; direct: DirectRoom | undefined }>;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
   /** The related events that wait for their keys in intake envelopes. */

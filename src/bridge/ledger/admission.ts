@@ -88,12 +88,13 @@ const WRITE_WITH_REFUSALS = statement("admit_with_refusals")`
 const WRITE_ENVELOPES = statement("admit_envelopes")`
   INSERT INTO bridge_encrypted_intake
     (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint, deadline,
-     edits_event_id, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
-  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, edits, seq,
+     edits_event_id, direct_ghost, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
+  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, edits, direct, seq,
     CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
     $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
   FROM unnest($4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[],
-    $11::text[], $12::text[]) AS u (deadline, event, room, sender, ts, fingerprint, seq, denied, edits)`;
+    $11::text[], $12::text[], $13::text[])
+    AS u (deadline, event, room, sender, ts, fingerprint, seq, denied, edits, direct)`;
 
 const WRITE_MALFORMED = statement("admit_malformed")`
   INSERT INTO bridge_malformed_events (event_sha256, transaction_id, reason, matrix_event_id, room_id, received_at)
@@ -232,18 +233,21 @@ async function admitOn(
   return { result };
 }
 
-/** What was said before somebody joined, the first of several, was said in the room as it was. */
+/** What was said before somebody joined or left, the first of several, was said in the room as it was. */
 async function readDirect(
   on: Queryable,
   { about, roomState, receivedAt: now }: Admission,
   keys: ContentKeys,
 ) {
-  const joins = roomState.filter((one) => one.kind === "member").filter(({ joined }) => joined);
-  const first = new Map(joins.toReversed().map(({ room, position }) => [room, position]));
+  const changes = roomState.filter((one) => one.kind === "member");
+  const first = new Map(changes.toReversed().map(({ room, position }) => [room, position]));
   const rooms = about.rooms.filter((room) => first.has(room));
-  const row = rooms.length > 0 && (await readKnown(on, { rooms, related: [] }, now));
-  const direct = row ? [...toFacts(row, keys, now).directWith] : [];
-  return new Map(direct.map(([room, one]) => [room, { ...one, position: first.get(room) ?? 0 }]));
+  if (rooms.length === 0) return new Map();
+  const { directWith, ghostsIn } = toFacts(await readKnown(on, { rooms, related: [] }, now), keys, now);
+  const known = rooms.filter((room) => (ghostsIn.get(room)?.size ?? 0) > 0);
+  return new Map(
+    known.map((room) => [room, { direct: directWith.get(room), position: first.get(room) ?? 0 }]),
+  );
 }
 
 const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment, sealed }: NewDelegation) =>
@@ -302,7 +306,7 @@ async function writeEnvelopes(
     toTime(receivedAt),
     placed.map(({ deadline }) => toTime(deadline)),
     ...columnsOf(placed, "event", "room", "sender", "originServerTs"),
-    ...columnsOf(placed, "fingerprint", "seq", "denied", "edits"),
+    ...columnsOf(placed, "fingerprint", "seq", "denied", "edits", "direct"),
   ]);
 }
 

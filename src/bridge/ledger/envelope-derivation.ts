@@ -79,21 +79,22 @@ async function deriveOn(
   now: number,
 ): Promise<Work<Admitted>> {
   const { keys, noticeIntervalMs } = settings;
-  const { event, fence } = envelope;
+  const { event, fence, room, sender, deadline, direct } = envelope;
   const held = [event, fence];
   const own = await PLACE_OF.held(client, held, nameOf(envelope));
   const row = await readKnown(client, about, now);
-  const derived = derive(toFacts(row, keys, now));
+  // What it asks without a mention is decided by who was in the room when it came.
+  const directWith = new Map(direct === undefined ? [] : [[room, { ghost: direct, person: sender }]]);
+  const derived = derive({ ...toFacts(row, keys, now), directWith });
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
   const given = {
-    delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === envelope.room),
+    delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === room),
     answers: derived.answers.filter(isOfEvent),
     cancels: derived.cancels.filter(isOfEvent),
     edits: (derived.edits ?? []).filter(
       (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
     ),
   };
-  const { room, sender, deadline } = envelope;
   const isOfUse = Object.values(given).some(({ length }) => length > 0);
   const waits = row.waiting?.some((one) => one.event !== event && one.room === room && one.sender === sender);
   const isBehind = waits === true && !isOfUse && now < deadline;
@@ -103,13 +104,7 @@ async function deriveOn(
   const { delegations, indices } = done;
   const arrived = { delegations, envelopes: [] };
   const open = await countOpen(client, row, arrived, capacity);
-  const { jobs } = place(
-    arrived,
-    { rooms: [[envelope.room, true, 0, Number(seq)]] },
-    indices,
-    open,
-    capacity,
-  );
+  const { jobs } = place(arrived, { rooms: [[room, true, 0, Number(seq)]] }, indices, open, capacity);
   const admitted = jobs.filter(({ denied }) => denied === null).length;
   const values = [
     ...held,

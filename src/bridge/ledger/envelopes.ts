@@ -29,7 +29,7 @@ const COLUMNS = `
   e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
   e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
   e.ingress, e.attempts, e.key_requests AS "keyRequests", e.admitted_at AS "admittedAt", e.deadline,
-  e.edits_event_id AS edits, EXISTS (
+  e.edits_event_id AS edits, e.direct_ghost AS direct, EXISTS (
     SELECT FROM bridge_encrypted_intake q
     WHERE q.matrix_event_id = e.edits_event_id AND q.room_id = e.room_id AND q.state = 'awaiting_key'
   ) AS "questionWaits"`;

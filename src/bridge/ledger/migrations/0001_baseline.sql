@@ -330,6 +330,8 @@ CREATE TABLE bridge_encrypted_intake (
   intake_fingerprint bytea NOT NULL CHECK (octet_length(intake_fingerprint) = 32),
   -- The event whose text it replaces; NULL: it is no edit.
   edits_event_id text,
+  -- The ghost whose direct room with the sender it came in; NULL: it was no direct room.
+  direct_ghost text,
   -- NULL once its room has continued without it.
   room_seq bigint,
   state text NOT NULL CHECK (state IN ('awaiting_key', 'derived', 'denied', 'expired')),

@@ -284,6 +284,27 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.order(), ["$behind"]);
   });
 
+  it("a message without a mention asks the ghost of a direct room as the room was when it came, whoever joins or leaves before its key comes [INT-6] [ENC-5]", async (t) => {
+    const bridge = await setUp(t);
+    const direct = { room_id: "!dm" };
+    const plain = (id: string) => sealed(id, direct, { "m.mentions": undefined });
+    await bridge.bring(
+      member(ghost("docs"), "invite", { ...direct, sender: "@alice:a.test" }, { is_direct: true }),
+      member(ghost("docs"), "join", direct),
+      member("@alice:a.test", "join", direct),
+      plain("alone"),
+    );
+    await bridge.bring(member("@bob:a.test", "join", direct));
+    await bridge.bring(plain("to-bob"));
+    await bridge.bring(plain("still-to-bob"), member("@bob:a.test", "leave", direct));
+    await bridge.bring(plain("alone-again"));
+    await bridge.bring(member("@bob:a.test", "join", direct));
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.queue.round();
+    assert.deepEqual(new Set(Object.values(await bridge.states())), new Set(["derived"]));
+    assert.deepEqual(await bridge.order(), ["$alone", "$alone-again"]);
+  });
+
   const inThread = (id: string, root: string, session = "session-1", sender = "@alice:a.test") => {
     const relation = { "m.relates_to": { rel_type: "m.thread", event_id: root } };
     return sealed(id, { sender }, { "m.mentions": undefined, ...relation }, session);

@@ -163,6 +163,9 @@ describe("which events ask a ghost", () => {
     await fixture.events("t3", plain("before", direct), third, plain("after", direct));
     await fixture.events("t4", plain("dm2", direct));
     assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned", "$before"]);
+    await fixture.events("t4-leave", plain("to-bob", direct), member("@bob:a.test", "leave", direct));
+    assert.deepEqual(await jobs(fixture), ["$dm", "$mentioned", "$before"]);
+    await fixture.events("t4-join", member("@bob:a.test", "join", direct));
     // So does one whose name no user may have, as long as it is there, whoever else of a similar name comes and goes.
     await fixture.events("t5", member("@bob:a.test", "leave", direct));
     const names = ["@eve b", `@${" ".repeat(200)}`, "@", "@eve\0"].map((name) => `${name}:evil.test`);
