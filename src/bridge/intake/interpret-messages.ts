@@ -238,6 +238,15 @@ export function interpretMessages(
   const isBehind = (message: MessageEvent) =>
     message.indexDigest !== undefined &&
     ownIn(message, questions).some(({ event }) => [message.inReplyTo, message.threadRoot].includes(event));
+  /** Whether an earlier message of the same person that may be the answer waits for its key, and holds the room. */
+  const hasEarlier = (message: MessageEvent) =>
+    message.indexDigest !== undefined &&
+    ownIn(message, questions).some(
+      ({ refersTo, position = -1 }) =>
+        refersTo !== undefined &&
+        refersTo === (message.inReplyTo ?? message.threadRoot) &&
+        position < message.position,
+    );
   for (const message of candidates) {
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
     const isPlain = indexDigest === undefined;
@@ -269,7 +278,8 @@ export function interpretMessages(
     }
     const answer = answerIn(message, known.openQuestions, answers, nameOf);
     if (answer !== undefined) {
-      answers.push(answer);
+      if (hasEarlier(message)) behind.add(event);
+      else answers.push(answer);
       continue;
     }
     const ended = endedQuestion(message, known.subjects);
@@ -307,9 +317,9 @@ export function interpretMessages(
       return edited.length > 0 || editsWaiting(one, questions);
     })
     .map((one) => {
-      const { position, event, room, sender, originServerTs, fingerprint, replaces: edits } = one;
-      const direct = directGhost(one, known);
-      return { position, event, room, sender, originServerTs, fingerprint, edits, direct, deadline };
+      const { position, event, room, sender, originServerTs, fingerprint, replaces: edits, refersTo } = one;
+      const relations = { edits, refersTo, direct: directGhost(one, known) };
+      return { position, event, room, sender, originServerTs, fingerprint, ...relations, deadline };
     });
   return { delegations, answers, cancels, edits, notices, envelopes };
 }

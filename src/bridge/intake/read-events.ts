@@ -58,6 +58,8 @@ export interface MembershipEvent extends RoomEvent {
 
 export interface EncryptedEvent extends SaidEvent {
   readonly type: "encrypted";
+  /** What it replies to, else the root of its thread, as far as that stands outside the ciphertext. */
+  readonly refersTo: EventId | undefined;
   readonly raw: UnknownObject;
 }
 
@@ -253,6 +255,15 @@ export function redactedBy(raw: UnknownObject, content: UnknownObject): EventId 
   return isOne ? parseEventId(redacts) : undefined;
 }
 
+function referredTo(content: UnknownObject): EventId | undefined {
+  try {
+    const { inReplyTo, threadRoot } = readRelations(content);
+    return inReplyTo ?? threadRoot;
+  } catch {
+    return undefined;
+  }
+}
+
 function readEncrypted(common: RoomEvent, raw: UnknownObject, content: UnknownObject): ReadableEvent {
   // A redacted one has no ciphertext left.
   const replaces = replacedBy(content);
@@ -260,7 +271,8 @@ function readEncrypted(common: RoomEvent, raw: UnknownObject, content: UnknownOb
     return { ...common, type: "other" };
   }
   const isAutomated = isMarkedAutomated(content);
-  return { ...common, type: "encrypted", raw, replaces, isAutomated, sentAs: transactionIdIn(content) };
+  const sentAs = transactionIdIn(content);
+  return { ...common, type: "encrypted", raw, replaces, refersTo: referredTo(content), isAutomated, sentAs };
 }
 
 function readEvent(raw: unknown, position: number): ReadableEvent {
@@ -323,7 +335,7 @@ export function readDecrypted(
   inside: Inside,
 ): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
   if (inside.type !== "m.room.message") return {};
-  const { raw: _raw, replaces, isAutomated, type: _type, ...common } = event;
+  const { raw: _raw, replaces, refersTo: _refersTo, isAutomated, type: _type, ...common } = event;
   try {
     const read = readMessage(common, inside.content, { replaces });
     if (read.type !== "message") return {};

@@ -65,8 +65,11 @@ const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
             AND d.ghost_mxid = a.ghost AND ${WAS_ALLOWED}
             ORDER BY d.sender_mxid DESC, d.id DESC LIMIT 1)), root, NULL FROM asked a
      ) about JOIN bridge_delegations d ON d.id = about.id) AS subjects,
-    (SELECT json_agg(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid))
-       FROM (SELECT * FROM bridge_encrypted_intake WHERE matrix_event_id = ANY ($2) OFFSET 0) named
+    (SELECT json_agg(json_strip_nulls(json_build_object('event', matrix_event_id, 'room', room_id, 'sender', sender_mxid,
+         'refersTo', refers_to, 'place', room_seq)))
+       FROM (SELECT * FROM bridge_encrypted_intake WHERE matrix_event_id = ANY ($2)
+         UNION SELECT * FROM bridge_encrypted_intake
+         WHERE room_id = ANY ($1) AND state = 'awaiting_key' AND room_seq IS NOT NULL AND refers_to = ANY ($2) OFFSET 0) named
        WHERE state = 'awaiting_key' AND edits_event_id IS NULL) AS waiting,
     (SELECT json_agg(json_strip_nulls(json_build_object('room', d.room_id, 'event', d.matrix_event_id,
          'threadRoot', d.thread_root, 'sender', d.sender_mxid, 'agentTurn', d.agent_turn, 'isPending', d.terminal_at IS NULL, 'said', ARRAY (
@@ -106,7 +109,7 @@ export interface KnownRow extends KnownPlaces {
   readonly partners?: readonly (readonly [RoomId, ServerName])[] | null;
   readonly answers?: readonly RecentAnswer[] | null;
   readonly subjects?: readonly Subject[] | null;
-  readonly waiting?: readonly WaitingQuestion[] | null;
+  readonly waiting?: readonly (WaitingQuestion & { readonly place?: number })[] | null;
   readonly questions?: readonly (Omit<OpenQuestion, "options"> & { readonly options?: string })[] | null;
 }
 

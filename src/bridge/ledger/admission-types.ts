@@ -86,6 +86,8 @@ export interface NewIntakeEnvelope extends RoomEvent {
   readonly edits: EventId | undefined;
   /** The ghost whose direct room with the sender it was said in, which it asks whatever has become of that room. */
   readonly direct?: GhostMxid | undefined;
+  /** What it replies to, else the root of its thread. */
+  readonly refersTo?: EventId | undefined;
   /** When it expires, milliseconds since the Unix epoch. */
   readonly deadline: number;
 }
@@ -163,7 +165,8 @@ export interface Subject extends DelegationEvents, Pick<NewDelegation, "event" |
   readonly endedBy: TerminalReason | undefined;
 }
 
-export type WaitingQuestion = Pick<NewIntakeEnvelope, "event" | "room" | "sender">;
+export type WaitingQuestion = Pick<NewIntakeEnvelope, "event" | "room" | "sender" | "refersTo"> &
+  Partial<Pick<NewIntakeEnvelope, "position">>;
 
 type DirectRoom = { readonly ghost: GhostMxid; readonly person: UserId };
 
@@ -183,7 +186,7 @@ export interface KnownFacts {
   readonly directUntil?: ReadonlyMap<RoomId, { position: number; direct: DirectRoom | undefined }>;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
-  /** The related events that wait for their keys in intake envelopes. */
+  /** The related events that wait for their keys in intake envelopes, and others that refer to the same and hold their room. */
   readonly waiting: readonly WaitingQuestion[];
   readonly recentAnswers: readonly RecentAnswer[];
   readonly openQuestions: readonly OpenQuestion[];

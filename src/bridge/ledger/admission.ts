@@ -88,13 +88,13 @@ const WRITE_WITH_REFUSALS = statement("admit_with_refusals")`
 const WRITE_ENVELOPES = statement("admit_envelopes")`
   INSERT INTO bridge_encrypted_intake
     (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id, ingress, intake_fingerprint, deadline,
-     edits_event_id, direct_ghost, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
-  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, edits, direct, seq,
+     edits_event_id, direct_ghost, refers_to, room_seq, state, due_at, admitted_at, terminal_at, terminal_reason)
+  SELECT event, room, sender, ts, $1, $2, fingerprint, deadline, edits, direct, refers, seq,
     CASE WHEN denied IS NULL THEN 'awaiting_key' ELSE 'denied' END, CASE WHEN denied IS NULL THEN $3::timestamptz END,
     $3, CASE WHEN denied IS NOT NULL THEN $3::timestamptz END, denied
   FROM unnest($4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[], $10::bigint[],
-    $11::text[], $12::text[], $13::text[])
-    AS u (deadline, event, room, sender, ts, fingerprint, seq, denied, edits, direct)`;
+    $11::text[], $12::text[], $13::text[], $14::text[])
+    AS u (deadline, event, room, sender, ts, fingerprint, seq, denied, edits, direct, refers)`;
 
 const WRITE_MALFORMED = statement("admit_malformed")`
   INSERT INTO bridge_malformed_events (event_sha256, transaction_id, reason, matrix_event_id, room_id, received_at)
@@ -306,7 +306,7 @@ async function writeEnvelopes(
     toTime(receivedAt),
     placed.map(({ deadline }) => toTime(deadline)),
     ...columnsOf(placed, "event", "room", "sender", "originServerTs"),
-    ...columnsOf(placed, "fingerprint", "seq", "denied", "edits", "direct"),
+    ...columnsOf(placed, "fingerprint", "seq", "denied", "edits", "direct", "refersTo"),
   ]);
 }
 

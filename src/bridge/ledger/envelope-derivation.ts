@@ -2,7 +2,7 @@
 // that it holds in its room, or the next free one when the room has continued without it.
 // Invariants: it is derived once (its state and its fence stand in the WHERE); a delegation without a capacity slot is a
 // denied row; without delegations its place becomes void; one that asks nothing by itself waits until a question of the same
-// person that it refers to was read, and no longer than for its own key.
+// person that it refers to was read, or an earlier answer to the same, and no longer than for its own key.
 import type { Pool, PoolClient } from "pg";
 import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import { type Admission, type Admitted, type LedgerSettings, NOTHING_ADMITTED } from "./admission-types.ts";
@@ -85,7 +85,12 @@ async function deriveOn(
   const row = await readKnown(client, about, now);
   // What it asks without a mention is decided by who was in the room when it came.
   const directWith = new Map(direct === undefined ? [] : [[room, { ghost: direct, person: sender }]]);
-  const derived = derive({ ...toFacts(row, keys, now), directWith });
+  // Those that refer to the same event are earlier by their places.
+  const waiting = (row.waiting ?? []).filter(
+    (one) => about.related.includes(one.event) || Number(one.place) < Number(own.room_seq),
+  );
+  const known = toFacts({ ...row, waiting: now < deadline ? waiting : [] }, keys, now);
+  const derived = derive({ ...known, directWith });
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
   const given = {
     delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === room),
@@ -96,9 +101,10 @@ async function deriveOn(
     ),
   };
   const isOfUse = Object.values(given).some(({ length }) => length > 0);
-  const waits = row.waiting?.some((one) => one.event !== event && one.room === room && one.sender === sender);
-  const isBehind = waits === true && !isOfUse && now < deadline;
-  if (isBehind) return { result: { ...NOTHING_ADMITTED, isBehind } };
+  const waits = known.waiting.some(
+    (one) => one.event !== event && one.room === room && one.sender === sender,
+  );
+  if (waits && !isOfUse) return { result: { ...NOTHING_ADMITTED, isBehind: true } };
   const seq = own.room_seq ?? (await TAKE_PLACE.one(client, [event, room])).room_seq;
   const done = await changeAsked(client, settings, given, [event], now);
   const { delegations, indices } = done;

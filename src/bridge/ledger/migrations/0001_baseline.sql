@@ -332,6 +332,8 @@ CREATE TABLE bridge_encrypted_intake (
   edits_event_id text,
   -- The ghost whose direct room with the sender it came in; NULL: it was no direct room.
   direct_ghost text,
+  -- The event that it replies to, else the root of its thread.
+  refers_to text,
   -- NULL once its room has continued without it.
   room_seq bigint,
   state text NOT NULL CHECK (state IN ('awaiting_key', 'derived', 'denied', 'expired')),
