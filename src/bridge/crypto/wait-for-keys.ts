@@ -160,6 +160,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       waiting: [],
       deadline: 0,
       plainInEncrypted: false,
+      cameAt: envelope.admittedAt,
       contextSince: now - contextLifetimeMs,
     };
     const derivation: Derivation = {

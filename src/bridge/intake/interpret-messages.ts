@@ -172,6 +172,8 @@ export interface Asked {
   readonly deadline: number;
   /** Whether plain text in an encrypted room is answered: where the sender's device need not be known. */
   readonly plainInEncrypted: boolean;
+  /** When they came, where they could not be read then, milliseconds since the Unix epoch. */
+  readonly cameAt?: number;
   /** An agent's conversation is continued if it ended later than that, milliseconds since the Unix epoch. */
   readonly contextSince: number;
 }
@@ -198,7 +200,7 @@ function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
 }
 
 export function interpretMessages(
-  { candidates, reactions, waiting, deadline, plainInEncrypted, contextSince }: Asked,
+  { candidates, reactions, waiting, deadline, plainInEncrypted, cameAt, contextSince }: Asked,
   known: KnownFacts,
   targets: ReadonlyMap<GhostMxid, AgentTarget>,
   namespace: Namespace,
@@ -276,7 +278,7 @@ export function interpretMessages(
         delegations[delegations.indexOf(one)] = { ...one, refused: "sender_canceled" };
       continue;
     }
-    const answer = answerIn(message, known.openQuestions, answers, nameOf);
+    const answer = answerIn(message, known.openQuestions, answers, nameOf, cameAt);
     if (answer !== undefined) {
       if (hasEarlier(message)) behind.add(event);
       else answers.push(answer);

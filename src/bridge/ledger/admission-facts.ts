@@ -83,7 +83,7 @@ const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
          AND COALESCE(d.terminal_at, 'infinity') > $3) AS answers,
     (SELECT json_agg(json_strip_nulls(json_build_object('delegation', d.id::text, 'room', d.room_id,
          'source', d.matrix_event_id, 'threadRoot', d.thread_root, 'ghost', d.ghost_mxid, 'sender', d.sender_mxid,
-         'options', encode(d.options, 'base64'), 'said', ARRAY (
+         'options', encode(d.options, 'base64'), 'since', (extract(epoch FROM d.waiting_since) * 1000)::float8, 'said', ARRAY (
            SELECT s.event_id FROM bridge_sends s
            WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL))) ORDER BY d.id)
        FROM bridge_delegations d

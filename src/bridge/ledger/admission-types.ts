@@ -152,6 +152,8 @@ interface DelegationEvents extends Pick<NewDelegation, "room" | "threadRoot" | "
 /** A question of an agent that nobody has answered yet; `said` are the events of all its questions, as far as known. */
 export interface OpenQuestion extends DelegationEvents, Pick<RecentAnswer, "said"> {
   readonly options: readonly QuestionOption[];
+  /** When it was recorded, or posted, milliseconds since the Unix epoch. */
+  readonly since: number;
 }
 
 /** An event that concerns a delegation: one that was sent for it, its question, or the root of its thread. */

@@ -66,6 +66,18 @@ describe("answers to an agent in encrypted rooms", () => {
     });
   }
 
+  it("are no messages of a thread that came before the question, though they are read after it [DEL-6] [ENC-5]", async (t) => {
+    const bridge = await asking(t);
+    await bridge.bring(related("before", IN_THREAD, "session-2"));
+    await bridge.pass(2_000);
+    await bridge.ask();
+    await bridge.keyCame("session-2");
+    assert.deepEqual(await bridge.recorded(), ["$q", "$before"]);
+    await bridge.bring(related("answer", IN_THREAD, "session-3"));
+    await bridge.keyCame("session-3");
+    assert.deepEqual(await bridge.recorded(), ["$answer", "$before"]);
+  });
+
   it("wait a minute for the key of an earlier one [DEL-6] [ENC-10]", async (t) => {
     const bridge = await asking(t);
     await bridge.ask();

@@ -44,6 +44,8 @@ describe("intake envelopes", () => {
       ingress: "recovered",
       intake_fingerprint: sha256("e1"),
       edits_event_id: null,
+      direct_ghost: null,
+      refers_to: null,
       room_seq: "1",
       state: "awaiting_key",
       jobs: 0,
