@@ -225,7 +225,8 @@ export function interpretMessages(
       notices.push(...cancelRefused(result, by, known.speakers.get(by.room)));
     }
   };
-  for (const reaction of reactions) {
+  const isNew = ({ event }: { readonly event: EventId }) => known.handled?.has(event) !== true;
+  for (const reaction of reactions.filter(isNew)) {
     // A reaction is not encrypted, so that it counts as an answer where plain text does.
     const isPlainTaken = plainInEncrypted || !known.encryptedRooms.has(reaction.room);
     const answer = isPlainTaken ? answerByReaction(reaction, known.openQuestions, answers) : undefined;
@@ -249,7 +250,7 @@ export function interpretMessages(
         refersTo === (message.inReplyTo ?? message.threadRoot) &&
         position < message.position,
     );
-  for (const message of candidates) {
+  for (const message of candidates.filter(isNew)) {
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
     const isPlain = indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(room)) continue;
@@ -315,8 +316,8 @@ export function interpretMessages(
     .filter(({ room }) => known.ghostsIn.get(room)?.size !== 0)
     .filter((one) => {
       if (one.replaces === undefined) return one.isOpened !== true || behind.has(one.event);
-      const edited = one.isOpened === true ? [] : editedBy(one, known.subjects);
-      return edited.length > 0 || editsWaiting(one, questions);
+      if (one.isOpened === true) return editsWaiting(one, questions);
+      return editsWaiting(one, [...questions, ...delegations]) || editedBy(one, known.subjects).length > 0;
     })
     .map((one) => {
       const { position, event, room, sender, originServerTs, fingerprint, replaces: edits, refersTo } = one;

@@ -186,6 +186,8 @@ export interface KnownFacts {
   readonly directWith: ReadonlyMap<RoomId, DirectRoom>;
   /** The same until somebody joined or left, at this position of the transaction; then it may have been no direct room. */
   readonly directUntil?: ReadonlyMap<RoomId, { position: number; direct: DirectRoom | undefined }>;
+  /** Events of the transaction that were handled before, which mean nothing any more. */
+  readonly handled?: ReadonlySet<EventId> | undefined;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */
   readonly subjects: readonly Subject[];
   /** The related events that wait for their keys in intake envelopes, and others that refer to the same and hold their room. */

@@ -143,8 +143,8 @@ async function admitOn(
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
   const directUntil = await readDirect(client, admission, keys);
-  const derive = async (row: KnownRow) => {
-    const known = { ...toFacts(row, keys, receivedAt), directUntil };
+  const derive = async (row: KnownRow, handled?: ReadonlySet<EventId>) => {
+    const known = { ...toFacts(row, keys, receivedAt), directUntil, handled };
     const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(known);
     const { answers, cancels, edits = [] } = found;
     const isChange = answers.length + cancels.length + edits.length > 0;
@@ -172,10 +172,12 @@ async function admitOn(
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
   await applyRoomState(client, roomState, receivedAt);
   const later = await firstLaterPlaces(client, order);
+  const handled = new Set(all.filter((event) => !fresh.has(event)));
   // What retention deleted since the facts were read was inserted again, and is not new.
-  const current = derivedAtOnce?.row.forgotten_before === forgottenBefore ? derivedAtOnce : undefined;
+  const isCurrent = derivedAtOnce?.row.forgotten_before === forgottenBefore && handled.size === 0;
   const { row, known, found, open } =
-    current ?? (await derive(await readKnown(client, admission.about, receivedAt)));
+    (isCurrent ? derivedAtOnce : undefined) ??
+    (await derive(await readKnown(client, admission.about, receivedAt), handled));
   const derived: Derived = {
     delegations: found.delegations.filter(isFresh),
     answers: found.answers.filter(isFresh),

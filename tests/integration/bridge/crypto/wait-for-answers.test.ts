@@ -16,23 +16,23 @@ const IN_THREAD = { rel_type: "m.thread", event_id: "$root", is_falling_back: tr
 const reply = (id: string, session?: string) =>
   related(id, { "m.in_reply_to": { event_id: "$asked" } }, session);
 
-/** A question in a thread, whose agent asks something in `$asked` when `ask` is called. */
+/** A question in a thread, whose agent asks something when `ask` is called. */
 async function asking(t: TestContext) {
   const bridge = await setUp(t);
   const { clock, delegations, claimOne, devices, worker, rows } = bridge;
   await bridge.bring(question("q", {}, { "m.relates_to": IN_THREAD }));
   devices.sessions.add("session-1");
-  const ask = async () => {
+  const ask = async (event = "$asked") => {
     const now = clock.now();
     const claimed = await claimOne({ now });
     await delegations.beginDispatch(claimed.lease, BUCKET, now);
     const until = now + 900_000;
-    const asked = { parts: [PART], options: [], key: "k", taskId: "t", asked: 0, until };
+    const asked = { parts: [PART], options: [], key: event, taskId: "t", asked: claimed.asked, until };
     const unknown = { contextId: undefined, agentVersion: undefined };
     const sends = await delegations.recordQuestion(claimed, { ...asked, ...unknown }, now);
     assert.ok(sends !== "canceled");
     const [send] = sends;
-    await delegations.recordAsked(claimed.lease, send?.sendId ?? "", "$asked" as EventId, { now, until });
+    await delegations.recordAsked(claimed.lease, send?.sendId ?? "", event as EventId, { now, until });
     await delegations.defer(claimed.lease, until);
   };
   const keyCame = async (session: string) => {
@@ -76,6 +76,17 @@ describe("answers to an agent in encrypted rooms", () => {
     await bridge.bring(related("answer", IN_THREAD, "session-3"));
     await bridge.keyCame("session-3");
     assert.deepEqual(await bridge.recorded(), ["$answer", "$before"]);
+  });
+
+  it("are told apart from an earlier one that comes once more in the same transaction [INT-2] [DEL-6]", async (t) => {
+    const bridge = await asking(t);
+    const answer = (id: string, to: string) =>
+      question(id, {}, { "m.mentions": undefined, "m.relates_to": { "m.in_reply_to": { event_id: to } } });
+    await bridge.ask("$one");
+    await bridge.bring(answer("first", "$one"));
+    await bridge.ask("$two");
+    await bridge.bring(answer("first", "$one"), answer("second", "$two"));
+    assert.deepEqual(await bridge.recorded(), ["$second"]);
   });
 
   it("wait a minute for the key of an earlier one [DEL-6] [ENC-10]", async (t) => {

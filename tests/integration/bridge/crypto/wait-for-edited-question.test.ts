@@ -54,6 +54,14 @@ describe("IntakeEnvelopeWorker", () => {
       assert.deepEqual(await prompts(bridge), [["$q", "what?"]]);
     });
 
+    it("counts although its key comes late and that of its question came with both [DEL-6] [ENC-3]", async (t) => {
+      const bridge = await setUp(t);
+      bridge.devices.sessions.add("session-2");
+      await bridge.bring(sealed("q", {}, {}, "session-2"), edit("e1", "what?"));
+      await keyCame(bridge);
+      assert.deepEqual(await prompts(bridge), [["$q", "what?"]]);
+    });
+
     it("does not count as a replay, by another sender or from another room, nor holds up the question without its key [DEL-6] [ENC-9]", async (t) => {
       const bridge = await setUp(t);
       bridge.devices.sessions.add("session-2");
