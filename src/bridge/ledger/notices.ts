@@ -38,7 +38,7 @@ function minimumIntervalMs(kind: NoticeKind, stage: TerminalStage | undefined, c
   const isAlone = kind === "delegation_stopped" && stage !== "agent_card";
   if (isAlone || WITHOUT_INTERVAL.has(kind)) return undefined;
   const isList = kind === "agent_directory" || kind === "help";
-  return isList ? Math.min(configuredMs, DIRECTORY_INTERVAL_MS) : configuredMs;
+  return Math.max(1, isList ? Math.min(configuredMs, DIRECTORY_INTERVAL_MS) : configuredMs);
 }
 
 export const encryptedRoomMarker = (room: RoomId): string => `encrypted_room_refused ${room}`;

@@ -1,16 +1,19 @@
 // How often notices are sent, and by which worker.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { writeNotices } from "../../../../src/bridge/ledger/notices.ts";
 import { STATUS_AFTER_MS } from "../../../../src/bridge/ledger/status-messages.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
   BUCKET,
   event,
+  ghost,
   job,
   LEASE_MS,
   ledgerFixture,
   NOTICE_INTERVAL_MS,
+  room,
   T0,
 } from "../../../support/ledger.ts";
 
@@ -48,6 +51,15 @@ describe("notices", () => {
     assert.deepEqual(await written(), [{ event: event("q1") }]);
     await refusedAt("q3", edge - 1 + interval);
     assert.deepEqual(await written(), [{ event: event("q1") }, { event: event("q3") }]);
+  });
+
+  it("writes every notice where the interval is zero [NOT-1]", async (t) => {
+    const { pool, rows } = await ledgerFixture(t);
+    const told = { kind: "policy_denied", room: room("r"), ghost: ghost(), threadRoot: undefined } as const;
+    await writeNotices(pool, [{ ...told, source: event("q1") }], T0, 0);
+    await writeNotices(pool, [{ ...told, source: event("q2") }], T0 + 1, 0);
+    const written = await rows("SELECT source_event_id AS event FROM bridge_notices ORDER BY id");
+    assert.deepEqual(written, [{ event: event("q1") }, { event: event("q2") }]);
   });
 
   it("refuses an attempt to send an abandoned event, and a notice that another worker has claimed [DEL-4]", async (t) => {
