@@ -30,8 +30,8 @@ const LEASE_MS = 2 * 60_000;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 /** What waits for something that may end at any moment is tried again after a few seconds at most. */
 const SOON_ATTEMPTS_MAX = 2;
-/** How long a device may still turn out to be trusted, while its keys are queried. */
-const TRUST_GRACE_MS = 15_000;
+/** How long a device may still turn out to be trusted, while its keys are queried, or an event to be readable. */
+const GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
 
 export interface IntakeEnvelopeObserver {
@@ -115,6 +115,9 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       case "opened":
         return derive(claimed, opening, draining);
       case "unreadable":
+        // The homeserver gives a ghost nothing before it has joined, which the bridge may hear of later.
+        if (opening.reason === "event_unavailable" && clock.now() < envelope.admittedAt + GRACE_MS)
+          return againSoon(envelope);
         return giveUp(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
         return distrusted(envelope, { ghosts, event: opening.event });
@@ -186,7 +189,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
 
   async function distrusted(envelope: ClaimedIntakeEnvelope, asked: AskedFor): Promise<void> {
     const now = clock.now();
-    if (now >= Math.min(envelope.admittedAt + TRUST_GRACE_MS, envelope.deadline)) {
+    if (now >= Math.min(envelope.admittedAt + GRACE_MS, envelope.deadline)) {
       return giveUp(envelope, "device_not_trusted", asked);
     }
     await ledger.envelopes.defer(envelope, now + TRUST_RETRY_MS);

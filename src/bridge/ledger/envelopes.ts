@@ -38,8 +38,9 @@ const CLAIM = statement<ClaimedIntakeEnvelope>("claim_envelopes")`
   WITH due AS MATERIALIZED (
     SELECT matrix_event_id FROM bridge_encrypted_intake i
     WHERE due_at <= $2 AND ($5::text[] IS NULL OR (
-      SELECT COALESCE(bool_or(ghost_mxid = ANY ($5)), true) FROM bridge_ghost_rooms g
-      WHERE g.room_id = i.room_id AND g.membership = 'join'))
+      SELECT COALESCE(bool_or(ghost_mxid = ANY ($5)) FILTER (WHERE membership = 'join'),
+        bool_or(ghost_mxid = ANY ($5)) FILTER (WHERE membership = 'invite'), true)
+      FROM bridge_ghost_rooms g WHERE g.room_id = i.room_id))
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_encrypted_intake e SET due_at = $3, holder = $4, woken_at = NULL, fence = e.fence + 1

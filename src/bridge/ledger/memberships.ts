@@ -91,8 +91,10 @@ const CATCHUP_ROOM_STATE = statement("catchup_room_state")`
   UPDATE bridge_ghost_rooms SET task = 'settle', due_at = $3, attempts = 0
   WHERE ghost_mxid = $1 AND ($2::text[] IS NULL OR room_id = ANY ($2)) AND membership = 'join' AND task IS NULL`;
 
+// Where no ghost has joined yet, an event that comes before its join may be for one that is invited.
 const JOINED_GHOSTS = statement<{ room_id: string; ghosts: string[] | null }>("joined_ghosts")`
-  SELECT room_id, array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join') AS ghosts
+  SELECT room_id, COALESCE(array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join'),
+    array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'invite')) AS ghosts
   FROM bridge_ghost_rooms WHERE room_id = ANY ($1) GROUP BY room_id`;
 
 /** A room without any record is missing from the map. */

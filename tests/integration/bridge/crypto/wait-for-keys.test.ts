@@ -177,6 +177,7 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.homeserver.set("$gone", undefined);
     bridge.devices.sessions.add("session-1");
     await bridge.worker.queue.round();
+    await bridge.pass(20_000);
     assert.deepEqual(await bridge.states(), {
       $changed: "event_changed",
       $redacted: "source_redacted",
@@ -471,8 +472,24 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.devices.sessions.add("session-1");
     await bridge.worker.queue.round();
     assert.deepEqual(await bridge.states(), { $e1: "derived", $e2: "awaiting_key" });
-    await bridge.pass(5_000);
+    await bridge.pass(20_000);
     assert.deepEqual(await bridge.states(), { $e1: "derived", $e2: "event_unavailable" });
+  });
+
+  it("a question that comes before the ghost's join is asked, whether its key is here or comes later [ENC-5]", async (t) => {
+    const bridge = await setUp(t);
+    bridge.devices.sessions.add("session-1");
+    const room = { room_id: "!new" };
+    await bridge.bring(member(ghost("docs"), "invite", { ...room, sender: "@alice:a.test" }));
+    const late = sealed("late", room, {}, "session-2");
+    await bridge.bring(sealed("q", room), late);
+    bridge.homeserver.set("$late", undefined);
+    await bridge.pass(3_000);
+    await bridge.bring(member(ghost("docs"), "join", room));
+    bridge.homeserver.set("$late", late);
+    bridge.devices.sessions.add("session-2");
+    await bridge.pass(5_000);
+    assert.deepEqual(await bridge.order(), ["$q", "$late"]);
   });
 
   it("an event that lacked its key is fetched again, however soon the key comes [ENC-5]", async (t) => {
@@ -481,6 +498,7 @@ describe("IntakeEnvelopeWorker", () => {
     bridge.homeserver.clear();
     bridge.devices.sessions.add("session-1");
     await bridge.worker.queue.round();
+    await bridge.pass(20_000);
     assert.deepEqual(await bridge.states(), { $e1: "event_unavailable" });
   });
 

@@ -73,6 +73,7 @@ describe("intake envelopes", () => {
         attempts: 0,
         keyRequests: 0,
         edits: undefined,
+        direct: undefined,
         questionWaits: false,
         admittedAt: T0,
         deadline: T0 + KEY_WAIT_MS,
