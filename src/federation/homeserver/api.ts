@@ -30,21 +30,27 @@ const BACKOFF = { firstMs: 250, maxMs: 4_000 };
 /** A homeserver that limits us for longer than this altogether is not waited for in one pass. */
 const LIMITED_MAX_MS = 600_000;
 const LIMITED_STEP_MIN_MS = 50;
+/** Whoever waits longer is told why. */
+const LIMITED_UNSAID_MS = 2_000;
 
 export class HomeserverAccess {
   readonly #server: { readonly url: string; readonly token: string; readonly dispatcher: Agent };
   readonly #clock: Clock;
 
-  constructor(url: string, token: string, clock: Clock, agent?: Agent) {
+  readonly #onLimited: (() => void) | undefined;
+
+  /** @param onLimited called before each wait that makes a request wait for long because the homeserver limits it */
+  constructor(url: string, token: string, clock: Clock, onLimited?: () => void, agent?: Agent) {
     const dispatcher = agent ?? httpAgent({ connections: 32, keepAliveTimeout: 30_000 });
     this.#server = { url, token, dispatcher };
     this.#clock = clock;
+    this.#onLimited = onLimited;
   }
 
   /** The same homeserver as another user, over the same connections. */
   as(token: string): HomeserverAccess {
     const { url, dispatcher } = this.#server;
-    return new HomeserverAccess(url, token, this.#clock, dispatcher);
+    return new HomeserverAccess(url, token, this.#clock, this.#onLimited, dispatcher);
   }
 
   /** Any answer below 500; segments of `path` are escaped here. @throws DrawbridgeError `homeserver_unavailable` */
@@ -58,6 +64,7 @@ export class HomeserverAccess {
         const requestedMs = Math.max(answer.retryAfterMs ?? 1_000, LIMITED_STEP_MIN_MS);
         const waitMs = Math.min(requestedMs, limitedMaxMs - limitedMs);
         limitedMs += waitMs;
+        if (limitedMs >= LIMITED_UNSAID_MS) this.#onLimited?.();
         await this.#clock.sleep(waitMs);
         continue;
       }

@@ -67,7 +67,11 @@ export async function withSession<T>(
   const read = (path: string) => readInput(resolve(config.directory, path), hint).toString("utf8");
   const folder = join(resolve(config.directory, config.state), "rooms");
   const token = readSecret(homeserver.operatorToken, config.directory);
-  const operator = new SynapseAdminApi(homeserver.url, token, clock);
+  let isLimited = false;
+  const operator = new SynapseAdminApi(homeserver.url, token, clock, () => {
+    if (!isLimited) note("the homeserver limits how often it may be asked; waiting, which can take minutes");
+    isLimited = true;
+  });
   const signed = signedRequests({
     name: intent.own as ServerName,
     signingKey: read(homeserver.signingKeyFile),

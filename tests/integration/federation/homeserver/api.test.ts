@@ -16,20 +16,23 @@ async function answering(t: TestContext, ...answers: ReturnType<Script>[]) {
     () => answers[Math.min(server.requests.length, answers.length) - 1] ?? {},
   );
   const clock = new ManualClock(NOW);
-  const api = new HomeserverAccess(server.url, "token", clock);
+  let told = 0;
+  const api = new HomeserverAccess(server.url, "token", clock, () => {
+    told += 1;
+  });
   t.after(() => api.close());
   /** Resolves once somebody sleeps; how long. */
   const asleep = async () => {
     while (clock.wakeTimes.length === 0) await new Promise((resolve) => setImmediate(resolve));
     return (clock.wakeTimes[0] ?? 0) - clock.now();
   };
-  return { server, clock, api, asleep };
+  return { server, clock, api, asleep, told: () => told };
 }
 
 describe("HomeserverAccess", () => {
   it("a request that was limited is repeated when the homeserver said, and not before [PLN-2]", async (t) => {
     const limited = { status: 429, body: { errcode: "M_LIMIT_EXCEEDED", retry_after_ms: 1_500 } };
-    const { server, clock, api, asleep } = await answering(
+    const { server, clock, api, asleep, told } = await answering(
       t,
       limited,
       { status: 429, headers: { "retry-after": "3" }, body: {} },
@@ -37,10 +40,12 @@ describe("HomeserverAccess", () => {
     );
     const answered = ban(api);
     assert.equal(await asleep(), 1_500);
+    assert.equal(told(), 0);
     await clock.advance(1_499);
     assert.equal(server.requests.length, 1);
     await clock.advance(1);
     assert.equal(await asleep(), 3_000, "the header counts as the body does");
+    assert.equal(told(), 1, "who waits for more than two seconds is told");
     await clock.advance(3_000);
     assert.deepEqual((await answered).body, { event_id: "$ban" });
     assert.equal(server.requests.length, 3);
