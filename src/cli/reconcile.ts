@@ -4,8 +4,9 @@ import process from "node:process";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { PLANE_NAMES, planeLabel } from "../federation/plane-order.ts";
 import type { ReconcileEvent } from "../federation/reconcile/context.ts";
+import { follow } from "../federation/reconcile/follow-branch.ts";
 import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
-import { follow, type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
+import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
 import {
   defineCommand,

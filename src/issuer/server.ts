@@ -1,5 +1,6 @@
 // The issuer's HTTP server: the token endpoint, the key set, discovery, and nothing else. Invariants: an allow-list stands
-// in front of the library; discovery names the configured address, whatever host a caller names; the log names a client only when it is declared, and never what a caller sent or a secret.
+// in front of the library; discovery names the configured address, whatever host a caller names; the log names a client
+// only when it is declared, and never what a caller sent or a secret.
 import { createServer } from "node:http";
 import { dirname, resolve } from "node:path";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair } from "jose";

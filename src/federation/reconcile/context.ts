@@ -8,8 +8,8 @@ import { type PlaneRuntimes, planeRuntimes } from "../planes/runtimes.ts";
 import { parseRevision, Repository } from "../repository/repository.ts";
 import type { SigningPolicy } from "../repository/signatures.ts";
 import { openStateFolder } from "../state/folder.ts";
+import { PartnerCache } from "../state/partner-cache.ts";
 import type { Applied, DriftRecord, Refusal } from "../state/plane-records.ts";
-import { PartnerCache } from "./desired-state.ts";
 
 export const timestamp = (ms: number): string => new Date(ms).toISOString();
 

@@ -9,7 +9,8 @@ import { performAct } from "../../../../src/federation/containment/contain-or-re
 import { federationStatus } from "../../../../src/federation/containment/federation-status.ts";
 import type { PlaneName } from "../../../../src/federation/plane-order.ts";
 import { stepPlane } from "../../../../src/federation/reconcile/apply-plane.ts";
-import { follow, type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
+import { follow } from "../../../../src/federation/reconcile/follow-branch.ts";
+import { type PassOptions, runPass } from "../../../../src/federation/reconcile/pass.ts";
 import { readPlane, recentDrift, writePlane } from "../../../../src/federation/state/plane-records.ts";
 import { runStep } from "../../../../src/federation/workflow/run-step.ts";
 import {

@@ -174,19 +174,22 @@ describe("token source", () => {
 
   process.env["DRAWBRIDGE_SECRET_DELEGATION_TEST"] = "s3cret:with/odd+signs";
 
+  /** An agent that takes only the second token. */
+  async function setUpRenewal(t: TestContext, streaming: boolean) {
+    const issuer = await startTestIssuer(t);
+    const credentials: Credentials = {
+      tokenEndpoint: issuer.tokenEndpoint,
+      clientId: "a",
+      clientSecret: { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" },
+    };
+    const delegation = await setUpDelegation(t, { streaming, harness: { entry: { credentials } } });
+    delegation.agent.tokens = new Set(["token-2"]);
+    return { issuer, ...delegation };
+  }
+
   for (const streaming of [true, false]) {
     it(`a 401 of the agent renews the token once and repeats the request (streaming ${streaming}) [DEL-8]`, async (t) => {
-      const issuer = await startTestIssuer(t);
-      const credentials: Credentials = {
-        tokenEndpoint: issuer.tokenEndpoint,
-        clientId: "a",
-        clientSecret: { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" },
-      };
-      const { agent, harness, admit } = await setUpDelegation(t, {
-        streaming,
-        harness: { entry: { credentials } },
-      });
-      agent.tokens = new Set(["token-2"]);
+      const { issuer, agent, harness, admit } = await setUpRenewal(t, streaming);
       const row = await admit();
       harness.worker().start();
       await harness.until(() => row.outcome !== undefined);
@@ -198,17 +201,7 @@ describe("token source", () => {
     });
 
     it(`a request is not repeated when trust is lost while a token is renewed (streaming ${streaming}) [DEL-2] [DEL-8]`, async (t) => {
-      const issuer = await startTestIssuer(t);
-      const credentials: Credentials = {
-        tokenEndpoint: issuer.tokenEndpoint,
-        clientId: "a",
-        clientSecret: { env: "DRAWBRIDGE_SECRET_DELEGATION_TEST" },
-      };
-      const { agent, harness, admit } = await setUpDelegation(t, {
-        streaming,
-        harness: { entry: { credentials } },
-      });
-      agent.tokens = new Set(["token-2"]);
+      const { agent, harness, admit } = await setUpRenewal(t, streaming);
       const { tokens } = harness.deps;
       const { token } = tokens;
       const renewed: typeof token = async (asked, rejected) => {

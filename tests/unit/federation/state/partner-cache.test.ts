@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { systemRandom } from "../../../../src/domain/clock.ts";
-import { PartnerCache } from "../../../../src/federation/reconcile/desired-state.ts";
 import { loadRegistry } from "../../../../src/federation/registry/load.ts";
 import { openStateFolder } from "../../../../src/federation/state/folder.ts";
+import { PartnerCache } from "../../../../src/federation/state/partner-cache.ts";
 import { registryFiles } from "../../../support/sample-files.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
 
