@@ -6,11 +6,7 @@ import type { Encryption } from "./create-encryption.ts";
 import type { createLedgerAndGhosts } from "./create-ledger-and-ghosts.ts";
 import type { DelegationWorker } from "./delegation/worker.ts";
 import { redactedIn } from "./intake/cancellations.ts";
-import {
-  createTransactionHandler,
-  type HandledTransaction,
-  throughFailover,
-} from "./intake/handle-transaction.ts";
+import { createTransactionHandler, throughFailover } from "./intake/handle-transaction.ts";
 import { createIntakeServer } from "./intake/server.ts";
 import { catchupMetrics, intakeMetrics } from "./metrics.ts";
 import type { Ownership } from "./ownership.ts";
@@ -40,7 +36,7 @@ export function createIntake(context: BridgeContext, services: IntakeServices) {
     encryption: encryption?.intake,
     ready: () => catchup.ready(),
   });
-  const onCommitted = (transaction: HandledTransaction) => {
+  const onCommitted = (transaction: Awaited<ReturnType<typeof handle>>) => {
     const { events } = transaction.read;
     wakeups.admitted(transaction);
     encryption?.redacted(redactedIn(events).map(({ event }) => event));

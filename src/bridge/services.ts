@@ -1,7 +1,7 @@
 // Everything that works in a bridge process, wired together.
 // Invariant: nothing is started here, nothing listens, and no request is made to the homeserver.
 import { resolve } from "node:path";
-import type { GhostMxid, RoomId, UserId } from "../domain/identifiers.ts";
+import type { UserId } from "../domain/identifiers.ts";
 import { WorkLoop } from "../runtime/work-loop.ts";
 import { createCardRefresh } from "./agents/refresh-cards.ts";
 import { createCardTrustGate } from "./agents/trust.ts";
@@ -97,8 +97,10 @@ export function createServices(context: BridgeContext) {
     ...{ ledger, textsOf, log },
     onError: () => metrics.workerErrors.inc({ worker: "statuses" }),
   });
-  const onLeft = async (ghost: GhostMxid, room: RoomId) => encryption?.devices.forgetRoom(ghost, room);
-  const memberships = createMembershipQueue({ ...base, agents, clock, log, onLeft });
+  const memberships = createMembershipQueue({
+    ...{ ...base, agents, clock, log },
+    onLeft: async ({ ghost, roomId }) => encryption?.devices.forgetRoom(ghost, roomId),
+  });
   const { worker: delegations, close: closeDelegations } = createDelegationWorker({
     ...{ config, clock, log, random },
     ledger: ledger.delegations,

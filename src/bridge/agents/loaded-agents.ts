@@ -5,12 +5,7 @@ import type { Logger } from "pino";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { DrawbridgeError } from "../../domain/errors.ts";
 import { type AgentId, type GhostMxid, ghostOf, type ServerName } from "../../domain/identifiers.ts";
-import {
-  type AgentEntry,
-  AgentsFile,
-  type PartnerGhosts,
-  targetFingerprint,
-} from "../../rendered-files/agents-file.ts";
+import { type AgentEntry, AgentsFile, targetFingerprint } from "../../rendered-files/agents-file.ts";
 import { ConfigError, parseYaml } from "../../runtime/load-yaml.ts";
 import { ReloadedFile } from "../../runtime/reloaded-file.ts";
 
@@ -24,7 +19,7 @@ export interface AgentTarget {
 
 export interface AgentsSnapshot {
   readonly byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
-  readonly partnerGhosts: readonly PartnerGhosts[];
+  readonly partnerGhosts: AgentsFile["partnerGhosts"];
   readonly revision: number;
 }
 

@@ -19,7 +19,7 @@ import { sha256 } from "../../domain/digest.ts";
 import { isId, type RoomId, type UserId } from "../../domain/identifiers.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import type { BridgeConfig } from "../config.ts";
-import type { EncryptedEvent } from "../intake/read-events.ts";
+import type { EncryptedEvent, Inside } from "../intake/read-events.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
 
@@ -27,14 +27,8 @@ import { isPanic } from "./olm-machine-adapter.ts";
 export type EncryptedRoomEvent = Pick<EncryptedEvent, "event" | "room" | "sender" | "raw">;
 
 export type Decryption =
-  | {
-      readonly kind: "decrypted";
-      readonly type: string;
-      readonly content: UnknownObject;
-      readonly indexDigest: Buffer;
-      /** The sender's device is not known, and the query for it comes with `outgoing`. */
-      readonly queried?: true;
-    }
+  /** `queried`: the sender's device is not known, and the query for it comes with `outgoing`. */
+  | ({ readonly kind: "decrypted"; readonly queried?: true } & Inside)
   /** The event's key has not come (yet). `withheld` is the sender's code for why it withholds the key. */
   | { readonly kind: "missing_key"; readonly withheld: string | undefined; readonly queried?: true }
   /** The sender does not own the device that the session came from, its device is not trusted, or no key could ever help. */

@@ -7,13 +7,7 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { ForeignStore, GhostMachine } from "./machine.ts";
-import {
-  createOutbox,
-  type FromThread,
-  type ThreadData,
-  type ThreadErrorKind,
-  type ToThread,
-} from "./machine-thread.ts";
+import { createOutbox, type FromThread, type ThreadData, type ToThread } from "./machine-thread.ts";
 import { isPanic } from "./olm-machine-adapter.ts";
 import { createRecordCache } from "./store-records.ts";
 import { createStorePool, StoreWriter } from "./store-writer.ts";
@@ -45,7 +39,7 @@ const post = (message: FromThread) => {
   if (unanswered === 0) outbox.flush();
 };
 
-function kindOf(error: unknown): ThreadErrorKind {
+function kindOf(error: unknown) {
   if (error instanceof ForeignStore) return "foreign";
   if (!(error instanceof DrawbridgeError)) return "refused";
   if (error.code === "lease_lost") return "fence_lost";
@@ -82,7 +76,7 @@ async function answer(message: ToThread): Promise<FromThread> {
 }
 
 /** A machine whose changes could not be committed is ahead of its store: it is opened anew from there. */
-async function dropFailed(ghost: GhostMxid, why: ThreadErrorKind): Promise<void> {
+async function dropFailed(ghost: GhostMxid, why: ReturnType<typeof kindOf>): Promise<void> {
   if (!machines.has(ghost)) return;
   post({ lost: ghost, why });
   await shut(ghost);

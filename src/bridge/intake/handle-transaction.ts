@@ -22,13 +22,7 @@ import {
   roomStateOf,
 } from "./interpret-messages.ts";
 import type { Namespace } from "./namespace.ts";
-import {
-  type createRecentEvents,
-  type Decryptor,
-  ghostsOf,
-  type OpenedEvents,
-  openEncrypted,
-} from "./open-encrypted.ts";
+import { type createRecentEvents, type Decryptor, ghostsOf, openEncrypted } from "./open-encrypted.ts";
 import { type EncryptedEvent, type ReadableEvent, readEvents } from "./read-events.ts";
 import { readDevicePart } from "./transaction-extensions.ts";
 
@@ -68,7 +62,7 @@ export type TransactionHandler = (
 /** How long keys may take to become durable. Later they are still at the homeserver. */
 const RECEIVE_MS_MAX = 10_000;
 
-const NOTHING_OPENED: OpenedEvents = { messages: [], malformed: [], waiting: [], opened: 0, decryptedIn: [] };
+const NOTHING_OPENED = { messages: [], malformed: [], waiting: [], opened: 0, decryptedIn: [] };
 
 export function createTransactionHandler(options: {
   readonly ledger: Pick<Ledger, "intake" | "memberships">;

@@ -1,13 +1,7 @@
 // Which message asks which ghost. Pure. Invariants: only a person's text or file asks an agent; notices, messages marked as
 // automated, of ghosts (own and partners') or redacted in the same transaction never do; plain text in an encrypted room
 // counts only where allowed; what cannot be opened yet keeps its position as an intake envelope.
-import {
-  type EventId,
-  type GhostMxid,
-  localpartOf,
-  serverOf,
-  type UserId,
-} from "../../domain/identifiers.ts";
+import { type GhostMxid, localpartOf, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
@@ -79,7 +73,7 @@ export function candidatesOf(
   partnerGhosts: readonly PartnerGhosts[],
 ) {
   const redacted = new Set(redactedIn(events).map(({ room, event }) => inRoom(room, event)));
-  const considered = new Set<EventId>();
+  const considered = new Set<string>();
   const candidates = events.flatMap((event) => {
     if (event.type !== "message" && event.type !== "encrypted" && event.type !== "reaction") return [];
     if (event.isAutomated) return [];
@@ -117,7 +111,7 @@ export function aboutOf(
   waiting: readonly WaitingEvent[] = [],
   reactions: readonly ReactionEvent[] = [],
 ): About {
-  const related = new Set<EventId>(reactions.map(({ reactsTo }) => reactsTo));
+  const related = new Set(reactions.map(({ reactsTo }) => reactsTo));
   for (const { replaces } of [...candidates, ...waiting]) if (replaces !== undefined) related.add(replaces);
   const threads = new Map<string, NonNullable<About["threads"]>[number]>();
   for (const { room, sender, inReplyTo, threadRoot } of candidates) {
@@ -225,7 +219,7 @@ export function interpretMessages(
       notices.push(...cancelRefused(result, by, known.speakers.get(by.room)));
     }
   };
-  const isNew = ({ event }: { readonly event: EventId }) => known.handled?.has(event) !== true;
+  const isNew = ({ event }: RoomEvent) => known.handled?.has(event) !== true;
   for (const reaction of reactions.filter(isNew)) {
     // A reaction is not encrypted, so that it counts as an answer where plain text does.
     const isPlainTaken = plainInEncrypted || !known.encryptedRooms.has(reaction.room);
@@ -237,7 +231,7 @@ export function interpretMessages(
   const unread = waiting.filter(({ replaces, isOpened }) => replaces === undefined && isOpened !== true);
   const questions = [...known.waiting, ...unread];
   /** Events that ask nothing until a question of the same person has been read. */
-  const behind = new Set<EventId>();
+  const behind = new Set<string>();
   const isBehind = (message: MessageEvent) =>
     message.indexDigest !== undefined &&
     ownIn(message, questions).some(({ event }) => [message.inReplyTo, message.threadRoot].includes(event));

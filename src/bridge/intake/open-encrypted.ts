@@ -11,20 +11,14 @@ import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { MalformedEvent, RoomStateEvent } from "../ledger/admission-types.ts";
-import {
-  type EncryptedEvent,
-  type Inside,
-  type MessageEvent,
-  malformedEncrypted,
-  readDecrypted,
-} from "./read-events.ts";
+import { type EncryptedEvent, type MessageEvent, malformedEncrypted, readDecrypted } from "./read-events.ts";
 
 const BUDGET_MS = 2_000;
 /** Of a room that nothing is known of, so many ghosts are tried. */
 const UNKNOWN_ROOM_GHOSTS_MAX = 16;
 
 export type Decryption =
-  | ({ readonly kind: "decrypted" } & Inside)
+  | ({ readonly kind: "decrypted" } & Parameters<typeof readDecrypted>[1])
   | { readonly kind: "missing_key" | "refused" | "unavailable" };
 
 const UNAVAILABLE: Decryption = { kind: "unavailable" };
@@ -40,8 +34,6 @@ export interface WaitingEvent extends EncryptedEvent {
   /** No machine of its ghosts has answered. */
   readonly isUntried?: boolean;
 }
-
-export type OpenedEvents = Awaited<ReturnType<typeof openEncrypted>>;
 
 /** The ghosts of a room as recorded, with what the transaction itself says of them. */
 export function ghostsOf(

@@ -141,18 +141,13 @@ function readMentions({ "m.mentions": mentions = {} }: UnknownObject): UserId[] 
 function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" | "inReplyTo"> {
   const { "m.relates_to": relation = {} } = content;
   if (!isObject(relation)) throw new Malformed("relates_to");
-  const {
-    rel_type: type = "",
-    event_id: root,
-    "m.in_reply_to": reply,
-    is_falling_back: isFallback,
-  } = relation;
+  const { rel_type: type = "", event_id: root, "m.in_reply_to": reply, is_falling_back: fallback } = relation;
   if (typeof type !== "string") throw new Malformed("relates_to");
   const eventIn = (named: unknown) => required(parseEventId(named), "relates_to");
   const inReplyTo = reply === undefined ? undefined : eventIn(membersOf(reply)["event_id"]);
   const inThread = type === "m.thread";
   const threadRoot = inThread ? eventIn(root) : undefined;
-  return { threadRoot, inReplyTo: inThread && isFallback === true ? undefined : inReplyTo };
+  return { threadRoot, inReplyTo: inThread && fallback === true ? undefined : inReplyTo };
 }
 
 /** The mention that a message begins with (Matrix client-server API, "User and room mentions"), as clients write it. */

@@ -1,14 +1,6 @@
 // The facts that a derivation needs about rooms, and about the events that others refer to; used message indices.
 import type { EventId, GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
-import type {
-  About,
-  KnownFacts,
-  NewAnswer,
-  OpenQuestion,
-  RecentAnswer,
-  Subject,
-  WaitingQuestion,
-} from "./admission-types.ts";
+import type { About, KnownFacts, NewAnswer, OpenQuestion, WaitingQuestion } from "./admission-types.ts";
 import { openOptions } from "./agent-questions.ts";
 import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
@@ -107,8 +99,8 @@ export interface KnownRow extends KnownPlaces {
     | readonly (readonly [RoomId, GhostMxid, "invite" | "join" | "leave", UserId | null])[]
     | null;
   readonly partners?: readonly (readonly [RoomId, ServerName])[] | null;
-  readonly answers?: readonly RecentAnswer[] | null;
-  readonly subjects?: readonly Subject[] | null;
+  readonly answers?: KnownFacts["recentAnswers"] | null;
+  readonly subjects?: KnownFacts["subjects"] | null;
   readonly waiting?: readonly (WaitingQuestion & { readonly place?: number })[] | null;
   readonly questions?: readonly (Omit<OpenQuestion, "options"> & { readonly options?: string })[] | null;
 }

@@ -4,14 +4,7 @@
 // worker that is about to hand it over, and shortens neither a wait before the next attempt, nor the hold on the room.
 import type { EventId } from "../../domain/identifiers.ts";
 import { indexOwners } from "./admission-facts.ts";
-import type {
-  Admission,
-  Derived,
-  LedgerSettings,
-  NewDelegation,
-  NewEdit,
-  NewNotice,
-} from "./admission-types.ts";
+import type { Admission, Derived, LedgerSettings, NewEdit, NewNotice } from "./admission-types.ts";
 import { recordAnswers } from "./agent-questions.ts";
 import { isFirstUse } from "./capacity.ts";
 import { expireUnheld } from "./envelopes.ts";
@@ -124,7 +117,7 @@ const EDIT_QUESTIONS = statement("edit_questions")`
     AND r.head_at IS NOT NULL`;
 
 /** New delegations with the texts of the edits that came with them. */
-function editedAtOnce(delegations: readonly NewDelegation[], edits: readonly NewEdit[]) {
+function editedAtOnce(delegations: Derived["delegations"], edits: readonly NewEdit[]) {
   return delegations.map((job) => {
     const last = edits.findLast(
       ({ delegation, source, ghost }) =>

@@ -8,14 +8,7 @@ import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identif
 import type { LedgerSettings, RoomStateEvent } from "./admission-types.ts";
 import { type Share, Shares } from "./claim-shares.ts";
 import { encryptedRoomMarker } from "./notices.ts";
-import {
-  type ClaimRequest,
-  claimValues,
-  type Queryable,
-  type Statement,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { type ClaimRequest, claimValues, type Queryable, statement, toTime } from "./postgres.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
 export interface ClaimedMembership {
@@ -111,7 +104,7 @@ const ROOM_ENCRYPTED = statement<{ encrypted: boolean }>("is_room_encrypted")`
   SELECT EXISTS (SELECT FROM bridge_rooms WHERE room_id = $1 AND encrypted) AS encrypted`;
 
 export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = false }: LedgerSettings) {
-  const recordAt = (write: Statement) => (membership: ClaimedMembership, time: number) =>
+  const recordAt = (write: typeof JOINED) => (membership: ClaimedMembership, time: number) =>
     write.run(pool, [...mine(membership), toTime(time)]);
   return {
     async claim(request: ClaimRequest & { readonly share?: Share<ServerName> }) {

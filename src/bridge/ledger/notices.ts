@@ -4,15 +4,7 @@
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
 import type { NewNotice } from "./admission-types.ts";
-import {
-  type ClaimRequest,
-  canServe,
-  claimValues,
-  type Queryable,
-  type Statement,
-  statement,
-  toTime,
-} from "./postgres.ts";
+import { type ClaimRequest, canServe, claimValues, type Queryable, statement, toTime } from "./postgres.ts";
 import type { CancelReason, NoticeKind, NoticeReason, TerminalStage } from "./states.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
@@ -158,7 +150,7 @@ const DROPPED = statement("notice_dropped")`
   UPDATE bridge_notices SET state = 'dropped', due_at = NULL ${SETTLE}`;
 
 export function createNotices(pool: Pool) {
-  const update = (write: Statement, { noticeId, fence }: ClaimedNotice, ...values: (EventId | Date)[]) =>
+  const update = (write: typeof SENT, { noticeId, fence }: ClaimedNotice, ...values: (EventId | Date)[]) =>
     write.run(pool, [noticeId, fence, ...values]);
   return {
     claim: (request: ClaimRequest) => CLAIM.entities(pool, claimValues(request)),

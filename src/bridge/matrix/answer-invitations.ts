@@ -5,13 +5,7 @@
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import {
-  type GhostMxid,
-  parseMember,
-  type RoomId,
-  type ServerName,
-  serverOf,
-} from "../../domain/identifiers.ts";
+import { parseMember, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-loop.ts";
@@ -46,7 +40,7 @@ export interface MembershipDependencies {
   readonly clock: Clock;
   readonly log: Logger;
   /** Called before it is recorded that a ghost is in a room no more. */
-  readonly onLeft?: (ghost: GhostMxid, room: RoomId) => Promise<void>;
+  readonly onLeft?: (membership: ClaimedMembership) => Promise<void>;
 }
 
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
@@ -96,7 +90,7 @@ async function doTask(
   };
 
   const recordLeft = async () => {
-    await onLeft?.(ghost, roomId);
+    await onLeft?.(membership);
     await memberships.recordLeft(membership, clock.now());
   };
 

@@ -9,24 +9,10 @@ import type { Clock } from "../../../domain/clock.ts";
 import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
 import { A2aFailure, type A2aFailureKind, classify } from "./classify-failure.ts";
 import { type AgentHttp, Exchange } from "./http-exchange.ts";
-import {
-  type AgentUpdate,
-  type Question,
-  sendRequest,
-  sendResult,
-  streamUpdate,
-  type TaskView,
-  taskView,
-} from "./protocol.ts";
+import { type Question, sendRequest, sendResult, streamUpdate, taskView } from "./protocol.ts";
 import { startLimit } from "./time-limit.ts";
 import type { createTokenSource } from "./token-cache.ts";
-import {
-  type ChosenInterface,
-  chooseInterface,
-  isSoundEvent,
-  openTransport,
-  type PeerCard,
-} from "./transport.ts";
+import { chooseInterface, isSoundEvent, openTransport, type PeerCard } from "./transport.ts";
 
 export type AgentOperation = "send" | "stream" | "subscribe" | "get" | "list" | "cancel";
 
@@ -53,13 +39,19 @@ export interface AgentPeer {
 
 type Call<T> = (transport: Transport, options: RequestOptions) => T;
 
+interface Asked {
+  readonly operation: AgentOperation;
+  readonly signal: AbortSignal;
+  readonly onSent?: (() => void) | undefined;
+}
+
 export class AgentClient {
   /** Whether it is streamed from; an agent that only streams by a way that the SDK cannot read is polled. */
   readonly streams: boolean;
   /** The agent promises to make one task of repeated requests with one messageId. */
   readonly dedupes: boolean;
   readonly #options: AgentClientOptions;
-  readonly #chosen: ChosenInterface;
+  readonly #chosen: NonNullable<ReturnType<typeof chooseInterface>>;
   readonly #entry: AgentPeer["entry"];
   #prepared: string | undefined;
 
@@ -85,51 +77,38 @@ export class AgentClient {
   }
 
   /** SendMessage; returns as soon as the agent has a task, or with its message. */
-  send(question: Question, signal: AbortSignal, onSent?: () => void): Promise<AgentUpdate> {
+  send(question: Question, signal: AbortSignal, onSent?: () => void) {
     const request = sendRequest(question);
-    return this.#call(
-      "send",
-      async (transport, options) => sendResult(await transport.sendMessage(request, options)),
-      signal,
-      onSent,
+    return this.#call({ operation: "send", signal, onSent }, async (transport, options) =>
+      sendResult(await transport.sendMessage(request, options)),
     );
   }
 
-  stream(question: Question, signal: AbortSignal, onSent?: () => void): AsyncGenerator<AgentUpdate, void> {
+  stream(question: Question, signal: AbortSignal, onSent?: () => void) {
     const request = sendRequest(question);
-    return this.#stream(
-      "stream",
-      (transport, options) => transport.sendMessageStream(request, options),
-      signal,
-      onSent,
+    return this.#stream({ operation: "stream", signal, onSent }, (transport, options) =>
+      transport.sendMessageStream(request, options),
     );
   }
 
-  subscribe(taskId: string, signal: AbortSignal): AsyncGenerator<AgentUpdate, void> {
-    return this.#stream(
-      "subscribe",
-      (transport, options) => transport.resubscribeTask({ tenant: "", id: taskId }, options),
-      signal,
+  subscribe(taskId: string, signal: AbortSignal) {
+    return this.#stream({ operation: "subscribe", signal }, (transport, options) =>
+      transport.resubscribeTask({ tenant: "", id: taskId }, options),
     );
   }
 
   /** GetTask, without its history unless that is asked for. */
-  async getTask(taskId: string, signal: AbortSignal, withHistory = false): Promise<TaskView> {
+  async getTask(taskId: string, signal: AbortSignal, withHistory = false) {
     const request = { tenant: "", id: taskId, historyLength: withHistory ? undefined : 0 };
-    const task = await this.#call(
-      "get",
-      async (transport, options) => taskView(await transport.getTask(request, options)),
-      signal,
+    const task = await this.#call({ operation: "get", signal }, async (transport, options) =>
+      taskView(await transport.getTask(request, options)),
     );
     if (task.taskId !== taskId) throw new A2aFailure("protocol");
     return task;
   }
 
   /** One page of ListTasks, newest first, with histories and without artifacts. */
-  listTasks(
-    page: { token: string; size: number },
-    signal: AbortSignal,
-  ): Promise<{ tasks: TaskView[]; next: string }> {
+  listTasks(page: { token: string; size: number }, signal: AbortSignal) {
     const request = {
       tenant: "",
       contextId: "",
@@ -139,54 +118,39 @@ export class AgentClient {
       statusTimestampAfter: undefined,
       includeArtifacts: false,
     };
-    return this.#call(
-      "list",
-      async (transport, options) => {
-        const response = await transport.listTasks(request, options);
-        return { tasks: response.tasks.map(taskView), next: response.nextPageToken };
-      },
-      signal,
-    );
+    return this.#call({ operation: "list", signal }, async (transport, options) => {
+      const response = await transport.listTasks(request, options);
+      return { tasks: response.tasks.map(taskView), next: response.nextPageToken };
+    });
   }
 
   async cancelTask(taskId: string, signal: AbortSignal): Promise<void> {
-    await this.#call(
-      "cancel",
-      (transport, options) => transport.cancelTask({ tenant: "", id: taskId, metadata: undefined }, options),
-      signal,
+    await this.#call({ operation: "cancel", signal }, (transport, options) =>
+      transport.cancelTask({ tenant: "", id: taskId, metadata: undefined }, options),
     );
   }
 
-  async #call<T>(
-    operation: AgentOperation,
-    call: Call<Promise<T>>,
-    signal: AbortSignal,
-    onSent?: () => void,
-  ): Promise<T> {
-    const { result, limit } = await this.#begin(operation, call, signal, onSent);
+  async #call<T>(asked: Asked, call: Call<Promise<T>>): Promise<T> {
+    const { result, limit } = await this.#begin(asked, call);
     limit.end();
     return result;
   }
 
-  async *#stream(
-    operation: AgentOperation,
-    call: Call<AsyncGenerator<StreamResponse, void>>,
-    signal: AbortSignal,
-    onSent?: () => void,
-  ): AsyncGenerator<AgentUpdate, void> {
+  async *#stream(asked: Asked, call: Call<AsyncGenerator<StreamResponse, void>>) {
     const open = async (transport: Transport, options: RequestOptions) => {
       const events = call(transport, options);
       const first = await nextUpdate(events);
       if (first === undefined) throw new A2aFailure("ambiguous");
       return { events, first };
     };
-    const { result, limit, failed } = await this.#begin(operation, open, signal, onSent);
+    const { result, limit, failed } = await this.#begin(asked, open);
     limit.stopClock();
     try {
-      let update: AgentUpdate | undefined = result.first;
-      while (update !== undefined) {
+      yield result.first;
+      for (;;) {
+        const update = await Promise.race([nextUpdate(result.events), limit.expired]);
+        if (update === undefined) return;
         yield update;
-        update = await Promise.race([nextUpdate(result.events), limit.expired]);
       }
     } catch (error) {
       throw failed(error);
@@ -196,24 +160,24 @@ export class AgentClient {
   }
 
   /** The result of a call, which is repeated once with a fresh token after a 401. The caller ends its limit. */
-  async #begin<T>(
-    operation: AgentOperation,
-    call: Call<Promise<T>>,
-    signal: AbortSignal,
-    onSent: (() => void) | undefined,
-  ) {
-    const { clock, requestTimeoutMs } = this.#options;
+  async #begin<T>({ operation, signal, onSent }: Asked, call: Call<Promise<T>>) {
+    const { clock, requestTimeoutMs, observe } = this.#options;
     for (let attempt = 0; ; attempt++) {
       const token = this.#prepared ?? (await this.#token(undefined))?.value;
       this.#prepared = undefined;
       const exchange = this.#exchange(token, onSent);
       const startedAt = clock.now();
       const limit = startLimit(clock, requestTimeoutMs, signal);
-      const failed = (error: unknown) => this.#failure(operation, error, exchange, startedAt, signal);
+      const failed = (error: unknown) => {
+        signal.throwIfAborted();
+        const failure = classify(error, exchange, clock.now());
+        observe?.(operation, failure.kind, clock.now() - startedAt);
+        return failure;
+      };
       try {
         const transport = await openTransport(this.#chosen, exchange);
         const result = await Promise.race([call(transport, { signal: limit.signal }), limit.expired]);
-        this.#options.observe?.(operation, "ok", clock.now() - startedAt);
+        observe?.(operation, "ok", clock.now() - startedAt);
         return { result, limit, failed };
       } catch (error) {
         limit.end();
@@ -224,19 +188,6 @@ export class AgentClient {
         if (!(await this.#options.mayRepeat())) throw failure;
       }
     }
-  }
-
-  #failure(
-    operation: AgentOperation,
-    error: unknown,
-    exchange: Exchange,
-    startedAt: number,
-    signal: AbortSignal,
-  ): A2aFailure {
-    if (signal.aborted) throw signal.reason;
-    const failure = classify(error, exchange, this.#options.clock.now());
-    this.#options.observe?.(operation, failure.kind, this.#options.clock.now() - startedAt);
-    return failure;
   }
 
   #exchange(token: string | undefined, onSent: (() => void) | undefined): Exchange {
@@ -260,7 +211,7 @@ export class AgentClient {
   }
 }
 
-async function nextUpdate(events: AsyncGenerator<StreamResponse, void>): Promise<AgentUpdate | undefined> {
+async function nextUpdate(events: AsyncGenerator<StreamResponse, void>) {
   for (;;) {
     const next = await events.next();
     if (next.done) return undefined;

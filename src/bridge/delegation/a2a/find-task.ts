@@ -35,7 +35,7 @@ export async function findTask(
   const pageTokens = new Set<string>();
   let [token, size] = ["", PAGE_SIZE];
   for (let page = 0; page < PAGES_MAX; page++) {
-    let listed: { tasks: TaskView[]; next: string };
+    let listed: Awaited<ReturnType<AgentClient["listTasks"]>>;
     try {
       listed = await client.listTasks({ token, size }, signal);
     } catch (error) {

@@ -2,12 +2,7 @@
 // Invariants: JSON-RPC and HTTP+JSON only, protocol 1.0 before 0.3, the card's own order otherwise; only URLs that
 // `mayRequest` allows, so that no token goes to another origin or in the clear; a transport serves one call.
 import { AgentCard as SdkAgentCard, StreamResponse } from "@a2a-js/sdk";
-import {
-  JsonRpcTransportFactory,
-  RestTransportFactory,
-  TenantTransportDecorator,
-  type Transport,
-} from "@a2a-js/sdk/client";
+import { JsonRpcTransportFactory, RestTransportFactory, TenantTransportDecorator } from "@a2a-js/sdk/client";
 import type { AgentCard } from "../../../cards/card-fields.ts";
 import { type Destinations, mayRequest } from "../../../rendered-files/agents-file.ts";
 import type { Exchange } from "./http-exchange.ts";
@@ -40,7 +35,7 @@ export function chooseInterface(card: PeerCard, entry: Destinations): ChosenInte
 }
 
 /** A transport for the interface; 0.3 peers get the SDK's compatibility transport. */
-export async function openTransport(chosen: ChosenInterface, exchange: Exchange): Promise<Transport> {
+export async function openTransport(chosen: ChosenInterface, exchange: Exchange) {
   const options = { fetchImpl: exchange.fetch, legacyCompat: { enabled: true } };
   const factory =
     chosen.binding === "JSONRPC" ? new JsonRpcTransportFactory(options) : new RestTransportFactory(options);

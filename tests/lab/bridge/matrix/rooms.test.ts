@@ -9,6 +9,7 @@ import type {
   NewNotice,
   RoomStateEvent,
 } from "../../../../src/bridge/ledger/admission-types.ts";
+import type { ClaimedMembership } from "../../../../src/bridge/ledger/memberships.ts";
 import { createMembershipQueue } from "../../../../src/bridge/matrix/answer-invitations.ts";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { createNoticeQueue } from "../../../../src/bridge/notices/send-notices.ts";
@@ -42,7 +43,7 @@ async function bridge(t: TestContext) {
   const ghosts = new Ghosts({ homeserver, ledger, clock, random: systemRandom, mayMake });
   const common = { ledger, homeserver, ghosts, agents, clock, log: pino({ level: "silent" }) };
   const left: (readonly [GhostMxid, RoomId, membership: unknown])[] = [];
-  const onLeft = async (who: GhostMxid, room: RoomId) => {
+  const onLeft = async ({ ghost: who, roomId: room }: Pick<ClaimedMembership, "ghost" | "roomId">) => {
     const [row] = await rows("SELECT membership FROM bridge_ghost_rooms WHERE room_id = $1", [room]);
     left.push([who, room, row?.["membership"]]);
   };
