@@ -40,6 +40,7 @@ export function createEncryption(options: EncryptionOptions) {
   const takesPart = mode === "on";
   const recent = createRecentEvents(clock);
 
+  const configured = async () => [...(await agents.current()).byGhost.keys()];
   const countError = () => metrics.workerErrors.inc({ worker: "intake_envelopes" });
   const devices = new GhostDevices({
     ...options,
@@ -58,7 +59,7 @@ export function createEncryption(options: EncryptionOptions) {
     onNewKeys: (rooms) => void worker?.keysCame(rooms).catch(countError),
     serversAllowed: async () =>
       serversAllowed([...(await agents.current()).byGhost.values()].map(({ entry }) => entry)),
-    configured: async () => [...(await agents.current()).byGhost.keys()],
+    configured,
   });
   const worker: ReturnType<typeof createIntakeEnvelopeWorker> | undefined = takesPart
     ? createIntakeEnvelopeWorker({
@@ -89,11 +90,10 @@ export function createEncryption(options: EncryptionOptions) {
       devices.start();
       worker?.queue.start();
     },
-    ghosts: async () => [...new Set([...(await agents.current()).byGhost.keys(), ...devices.known().keys()])],
+    ghosts: async () => [...new Set([...(await configured()), ...devices.known().keys()])],
     /** To be called when these events were redacted. */
     redacted: (events: readonly EventId[]) => void worker?.redacted(events).catch(countError),
-    readiness: async () =>
-      deviceReadiness(devices, [...(await agents.current()).byGhost.keys()].filter(options.owns)),
+    readiness: async () => deviceReadiness(devices, (await configured()).filter(options.owns)),
     record: () => recordDevices(metrics, devices.statuses(), devices.keyDelivery().result),
     /** Closes the devices: nothing can be sent into encrypted rooms after it. */
     close: () => devices.drain(),

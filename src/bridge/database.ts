@@ -14,15 +14,11 @@ const RETRY_FIRST_MS = 250;
 const RETRY_MS_MAX = 5_000;
 
 export function openDatabase(config: BridgeConfig, log: Logger) {
-  const url = readSecret(config.database.url, config.directory);
-  const pool = createLedgerPool({
-    connectionString: url,
-    max: POOL_SIZE,
-    application_name: "drawbridge-bridge",
-  });
+  const connectionString = readSecret(config.database.url, config.directory);
+  const pool = createLedgerPool({ connectionString, max: POOL_SIZE, application_name: "drawbridge-bridge" });
   // The pool itself replaces an idle connection that breaks, for instance when the server restarts.
   pool.on("error", (error) => log.warn({ code: errorName(error) }, "an idle database connection broke"));
-  return { pool, url, close: () => pool.end() };
+  return { pool, url: connectionString, close: () => pool.end() };
 }
 
 /** SQLSTATE 28: wrong user or password; 3D: no such database. */
@@ -56,10 +52,7 @@ export async function migrateWhenReachable(pool: Pool, clock: Clock, log: Logger
 }
 
 /** Opens and migrates the bridge's database for `work`, and closes it whatever happens. @throws DrawbridgeError */
-export async function onDatabase<T>(
-  config: BridgeConfig,
-  work: (pool: Pool, migrated: number) => Promise<T>,
-) {
+export async function onDatabase<T>(config: BridgeConfig, work: (pool: Pool, count: number) => Promise<T>) {
   const { pool, close } = openDatabase(config, pino({ level: "silent" }));
   try {
     const migrated = await migrate(pool).catch((cause: unknown) => {

@@ -15,10 +15,7 @@ import { type Outcome, reasonOf } from "./matrix/request-result.ts";
 
 export type DeviceReport = Awaited<ReturnType<typeof reportOf>>;
 
-function onDevices<T>(
-  config: BridgeConfig,
-  work: (ledger: GhostLedger, homeserver: Homeserver) => Promise<T>,
-) {
+function onDevices<T>(config: BridgeConfig, work: (ledger: GhostLedger, at: Homeserver) => Promise<T>) {
   return onDatabase(config, async (pool) => {
     const asToken = readSecret(config.appservice.asToken, config.directory);
     const { url, requestTimeout } = config.homeserver;

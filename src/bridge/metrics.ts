@@ -25,9 +25,7 @@ export const ENCRYPTED_OUTCOMES = [
   "not_trusted",
 ] as const;
 
-const SECONDS_BUCKETS = [
-  0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900,
-];
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900];
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
@@ -41,7 +39,7 @@ export function createMetrics() {
   const counter = <Label extends string = never>(name: string, help: string, ...labels: readonly Label[]) =>
     new Counter(metric(name, help, labels));
   const histogram = <Label extends string = never>(name: string, help: string, ...labels: readonly Label[]) =>
-    new Histogram({ ...metric(name, help, labels), buckets: SECONDS_BUCKETS });
+    new Histogram({ ...metric(name, help, labels), buckets: SECONDS });
   const gauge = <Label extends string = never>(name: string, help: string, ...labels: readonly Label[]) =>
     new Gauge(metric(name, help, labels));
 
@@ -51,13 +49,7 @@ export function createMetrics() {
     transactionSeconds: histogram("transaction_duration_seconds", "From arrival to acknowledgement."),
     eventsMalformed: counter("malformed_events_total", "Events that could not be read, by reason.", "reason"),
     delegationsDeferred: counter("delegations_deferred_total", "Delegations put back for later.", "reason"),
-    delegationsFinished: counter(
-      "delegations_finished_total",
-      "Delegations ended.",
-      "state",
-      "stage",
-      "reason",
-    ),
+    delegationsEnded: counter("delegations_finished_total", "Delegations ended.", "state", "stage", "reason"),
     delegationsOpen: gauge("delegations_open", "Delegations that have not ended, by state.", "state"),
     oldestQuestion: gauge("question_oldest_wait_seconds", "How long the oldest has waited."),
     slots: gauge("slots", "Slots of this process for requests to agents, by what they are used for.", "kind"),
@@ -100,7 +92,7 @@ export function createMetrics() {
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
   for (const reason of INTAKE_ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
   for (const stage of ["dispatch", "follow"] as const)
-    metrics.delegationsFinished.inc({ state: "failed", stage, reason: "outcome_unknown" }, 0);
+    metrics.delegationsEnded.inc({ state: "failed", stage, reason: "outcome_unknown" }, 0);
   metrics.buildInfo.set({ version: manifest.version, node: process.versions.node }, 1);
   return metrics;
 }
@@ -158,7 +150,7 @@ export function recordDevices(metrics: Metrics, devices: readonly DeviceStatus[]
 export function delegationMetrics(metrics: Metrics, onUnanswered: () => void): DelegationObserver {
   return {
     ended: (state, stage, reason) => {
-      metrics.delegationsFinished.inc({ state, stage, reason });
+      metrics.delegationsEnded.inc({ state, stage, reason });
       if (state !== "completed") onUnanswered();
     },
     deferred: (reason) => metrics.delegationsDeferred.inc({ reason }),

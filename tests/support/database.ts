@@ -9,7 +9,7 @@
 import { after, type TestContext } from "node:test";
 import { deserialize } from "node:v8";
 import pg, { type QueryResultRow } from "pg";
-import { decodeStringKey } from "../../src/bridge/crypto/idb-keys.ts";
+import { decodeKey } from "../../src/bridge/crypto/idb-keys.ts";
 import { migrate } from "../../src/bridge/ledger/migrate.ts";
 import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { systemClock, systemRandom } from "../../src/domain/clock.ts";
@@ -258,7 +258,7 @@ export type Query = <Row extends QueryResultRow>(text: string) => Promise<readon
 /** Characters are those of Latin 1, so that bytes can be found in it. */
 function binaryText(bytes: Buffer): string {
   const forms = [bytes.toString("latin1"), bytes.toString("utf8")];
-  const decoders = [(): unknown => deserialize(bytes), () => decodeStringKey(bytes)];
+  const decoders = [(): unknown => deserialize(bytes), () => decodeKey(bytes)];
   for (const decode of decoders) {
     try {
       forms.push(JSON.stringify(decode()));

@@ -143,12 +143,13 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
     const { ghost, agentId, fingerprint: targetFingerprint, entry } = target;
     const { trust } = decision;
     const agentVersion = trust === "verified" ? decision.agentVersion : undefined;
-    const pin = { keyId: entry.cardIdentity?.keyId, origin: originOf(entry.cardUrl) };
-    return await write(
-      { ghost, agentId, targetFingerprint, trust, cardDigest, agentVersion, ...pin },
-      why,
-      previous,
-    );
+    const card = {
+      cardDigest,
+      agentVersion,
+      keyId: entry.cardIdentity?.keyId,
+      origin: originOf(entry.cardUrl),
+    };
+    return await write({ ghost, agentId, targetFingerprint, trust, ...card }, why, previous);
   }
 
   async function write(decided: Omit<TargetDecision, "checkedAt">, why: Why, previous?: TargetRecord) {
@@ -165,9 +166,8 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
       const state = stateOf(target);
       const remainingMs = state.validUntil - clock.now();
       if (state.decision === undefined || remainingMs <= 0) return await decide(target, state);
-      return state.decision.trust === "unknown"
-        ? { trust: "unknown", retryAfterMs: remainingMs }
-        : state.decision;
+      if (state.decision.trust === "unknown") return { trust: "unknown", retryAfterMs: remainingMs };
+      return state.decision;
     },
 
     /** Decides anew, cache or not, and records it. A card that cannot be fetched leaves a valid decision. */

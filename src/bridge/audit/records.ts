@@ -2,12 +2,7 @@
 // Content-free: every field is an identifier, a member of a closed set, a digest or a time; no free-text field exists.
 import * as z from "zod";
 import { Sha256Digest } from "../../domain/identifier-fields.ts";
-import {
-  INTAKE_ENVELOPE_REASONS,
-  TERMINAL_REASONS,
-  TERMINAL_STAGES,
-  TERMINAL_STATES,
-} from "../ledger/states.ts";
+import { INTAKE_ENVELOPE_REASONS, STAGES, TERMINAL_REASONS, TERMINAL_STATES } from "../ledger/states.ts";
 
 const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
 const matrixId = (form: RegExp) => z.string().regex(form).max(255);
@@ -32,7 +27,7 @@ export const DelegationAudit = z.strictObject({
   schema: z.literal("svc.delegation.v1"),
   time: Time,
   outcome: z.enum(TERMINAL_STATES),
-  terminal_stage: z.enum(TERMINAL_STAGES),
+  terminal_stage: z.enum(STAGES),
   terminal_reason: z.enum(TERMINAL_REASONS),
   /** Whether a request to the agent was about to be made, and so may have reached it. */
   a2a_attempted: z.boolean(),

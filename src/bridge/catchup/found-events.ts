@@ -51,15 +51,13 @@ export class FoundBudget {
     const length = isWhole && this.#characters > 0 ? JSON.stringify(event).length : Number.POSITIVE_INFINITY;
     const isKept = length <= this.#characters;
     if (isKept) this.#characters -= length;
-    const stateKey = event["state_key"];
-    const isMembership = event["type"] === "m.room.member";
+    const { type, state_key: stateKey, content } = event;
     const unsigned = event["unsigned"] as { prev_content?: { membership?: unknown } } | undefined;
     return {
       id: event["event_id"] as EventId,
-      member: isMembership && typeof stateKey === "string" ? stateKey : undefined,
+      member: type === "m.room.member" && typeof stateKey === "string" ? stateKey : undefined,
       membershipBefore: unsigned?.prev_content?.membership,
-      redacts:
-        event["type"] === "m.room.redaction" ? redactedBy(event, membersOf(event["content"])) : undefined,
+      redacts: type === "m.room.redaction" ? redactedBy(event, membersOf(content)) : undefined,
       raw: isKept ? event : undefined,
       page,
     };
@@ -137,9 +135,7 @@ export function unknownIn(window: EventsByRoom, isKnown: (event: EventId) => boo
 /** What was lost, without what redactions in these windows remove: they may have been handled before what they remove is. */
 export function withoutRedacted(lost: EventsByRoom, ...windows: readonly EventsByRoom[]): EventsByRoom {
   const left = [...lost].map(([room, events]) => {
-    const redacted = new Set(
-      windows.flatMap((window) => window.get(room) ?? []).map(({ redacts }) => redacts),
-    );
+    const redacted = new Set(windows.flatMap((one) => one.get(room) ?? []).map(({ redacts }) => redacts));
     return [room, events.filter(({ id }) => !redacted.has(id))] as const;
   });
   return new Map(left);

@@ -39,7 +39,7 @@ const TYPES = [
 ];
 const NONE = { types: [] };
 const NOTHING = JSON.stringify({ room: { rooms: [] }, presence: NONE, account_data: NONE });
-const FOUND_FIELDS = [
+const FIELDS = [
   ...["event_id", "type", "state_key", "unsigned.prev_content.membership"],
   ...["redacts", "content.redacts"],
 ];
@@ -130,9 +130,7 @@ export class SyncApi {
       mapValue(outcome, (sync) => ({ ...toChanges(sync, reader.ghost, since), isWhole }));
     if (isWhole) return changesIn(whole);
     const readSmaller = async (elementBytesMax: number) =>
-      changesIn(
-        await read(roomsFilter(1, FOUND_FIELDS), { thin: { ...SMALLER, elementBytesMax, bytesMax } }),
-      );
+      changesIn(await read(roomsFilter(1, FIELDS), { thin: { ...SMALLER, elementBytesMax, bytesMax } }));
     const first = await readSmaller(LONG_BYTES);
     if (first.kind !== "ok" || first.value.unread === 0) return first;
     return mapValue(await readSmaller(ORDINARY_BYTES), (changes) => {
@@ -150,10 +148,7 @@ export class SyncApi {
   ): Promise<Outcome<z.output<typeof Sync>>> {
     const { filter, holdMs = 0, ...bounds } = options;
     return this.#http.request(operation, "GET", ["sync"], {
-      query: {
-        ...(since !== undefined && { since }),
-        ...{ timeout: String(holdMs), set_presence: "offline", filter },
-      },
+      query: { since, timeout: String(holdMs), set_presence: "offline", filter },
       as: reader,
       schema: Sync,
       ...bounds,
@@ -165,10 +160,7 @@ export class SyncApi {
   async pageBack(reader: Reader, room: RoomId, from: string, since: string | undefined) {
     const read = (limit: number) =>
       this.#http.request("messages_back", "GET", ["rooms", room, "messages"], {
-        query: {
-          ...(since !== undefined && { to: since }),
-          ...{ dir: "b", from, limit: String(limit), filter: PAGE_FILTER },
-        },
+        query: { to: since, dir: "b", from, limit: String(limit), filter: PAGE_FILTER },
         as: reader,
         schema: Page,
         bytesMax: this.#bounds.pageBytesMax,
@@ -194,10 +186,7 @@ export class SyncApi {
 const inRoom = (event: RawEvent, room: RoomId): RawEvent => ({ ...event, room_id: room });
 
 function toChanges(sync: z.output<typeof Sync>, ghost: GhostMxid, since: string) {
-  const rooms = new Map<
-    RoomId,
-    { readonly events: readonly RawEvent[]; readonly before: string | undefined }
-  >();
+  const rooms = new Map<RoomId, { events: readonly RawEvent[]; before: string | undefined }>();
   // Of a room that was too large all is read from its past.
   const unreadTimeline = { events: [], limited: true, prev_batch: sync.next_batch };
   for (const [id, found] of Object.entries({ ...sync.rooms.leave, ...sync.rooms.join })) {

@@ -47,10 +47,8 @@ export function createRoomEncryption(
   }
 
   async function share(device: GhostDevice, actor: GhostActor, room: RoomId, forAllDevices: boolean) {
-    const [encryption, members] = await Promise.all([
-      encryptionOf(actor, room),
-      homeserver.joinedMembers(actor, room),
-    ]);
+    const readMembers = () => homeserver.joinedMembers(actor, room);
+    const [encryption, members] = await Promise.all([encryptionOf(actor, room), readMembers()]);
     if (encryption.kind !== "ok") return encryption;
     if (encryption.value === undefined) return GONE;
     if (members.kind !== "ok") return members;
@@ -64,7 +62,7 @@ export function createRoomEncryption(
     const claimed = await device.requests.alone(claim);
     if (claimed.kind === "retry") return claimed;
     // The queries to other servers take time; members that left meanwhile get no key.
-    const present = device.requests.made === made ? members : await homeserver.joinedMembers(actor, room);
+    const present = device.requests.made === made ? members : await readMembers();
     if (present.kind !== "ok") return present;
     const requests = await machines.shareRoomKey(actor.ghost, room, present.value, settings);
     if (requests.length === 0) return DONE;

@@ -51,20 +51,21 @@ export class GhostDevices {
   readonly #encryption: ReturnType<typeof createRoomEncryption>;
 
   constructor(deps: GhostDevicesDependencies) {
+    const { clock, homeserver, ghosts } = deps;
     this.#deps = deps;
     this.#machines = deps.machines((ghost) => this.#devices.get(ghost)?.lost());
-    this.#deviceDeps = { ...deps, machines: this.#machines, api: deps.homeserver.devices };
-    this.#encryption = createRoomEncryption(deps.homeserver, this.#machines, deps.ledger.memberships);
-    this.#delivery = createKeyDeliveryCheck(deps.clock, deps.random, (ghost, type, content) => {
+    this.#deviceDeps = { ...deps, machines: this.#machines, api: homeserver.devices };
+    this.#encryption = createRoomEncryption(homeserver, this.#machines, deps.ledger.memberships);
+    this.#delivery = createKeyDeliveryCheck(clock, deps.random, (ghost, type, content) => {
       const deviceId = this.#of(ghost).deviceId ?? "*";
       return this.sendToDevice(ghost, type, { [ghost]: { [deviceId]: content } });
     });
-    deps.ghosts.onDeviceDeleted = (ghost, deviceId) => {
+    ghosts.onDeviceDeleted = (ghost, deviceId) => {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === deviceId) void device.stop("device_deleted").catch(this.#logged);
     };
     this.loop = new WorkLoop({
-      clock: deps.clock,
+      clock,
       round: (signal) =>
         this.#checkAll(signal).catch((error: unknown) => {
           // As a failure of the loop it would make ghosts that are taken meanwhile wait as well.
@@ -74,11 +75,7 @@ export class GhostDevices {
       onError: this.#logged,
       pollIntervalMs: CHECK_INTERVAL_MS,
     });
-    this.inbox = new WorkLoop({
-      clock: deps.clock,
-      round: () => this.#takeFromInbox(),
-      onError: this.#logged,
-    });
+    this.inbox = new WorkLoop({ clock, round: () => this.#takeFromInbox(), onError: this.#logged });
   }
 
   start(): void {

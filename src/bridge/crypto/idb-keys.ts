@@ -36,7 +36,7 @@ export function encodeKey(key: unknown): Buffer {
 }
 
 /** The key of these bytes; only strings are read back. */
-export function decodeStringKey(bytes: Buffer): string {
+export function decodeKey(bytes: Buffer): string {
   if (bytes[0] === STRING) return unescaped(bytes.toString("utf8", 1, bytes.length - 1));
   throw new DOMException("only keys that are strings are listed", "NotSupportedError");
 }
@@ -87,8 +87,6 @@ const SEPARATOR = 0x1d;
 export function sameFirstPart(key: Buffer): KeyRange | undefined {
   const end = key.indexOf(SEPARATOR);
   if (end === -1) return undefined;
-  return {
-    from: key.subarray(0, end + 1),
-    to: Buffer.concat([key.subarray(0, end), Buffer.of(SEPARATOR + 1)]),
-  };
+  const followedBy = (byte: number) => Buffer.concat([key.subarray(0, end), Buffer.of(byte)]);
+  return { from: followedBy(SEPARATOR), to: followedBy(SEPARATOR + 1) };
 }

@@ -102,22 +102,17 @@ export class Transaction {
 
   async #answer(request: IDBRequest, work: () => unknown): Promise<void> {
     if (this.#state === "ended") return;
-    const outcome = await Promise.resolve()
-      .then(work)
-      .then(
-        (result) => ({ result }),
-        (error: unknown) => ({ error }),
-      );
+    const [outcome] = await Promise.allSettled([Promise.resolve().then(work)]);
     await yieldAfterMany();
-    if ("error" in outcome) this.records.fail(outcome.error);
+    if (outcome.status === "rejected") this.records.fail(outcome.reason);
     if (!this.#open.has(this)) return;
     this.#unanswered -= 1;
-    if ("error" in outcome) {
-      request.fail(outcome.error);
+    if (outcome.status === "rejected") {
+      request.fail(outcome.reason);
       this.#end("abort");
       return;
     }
-    request.succeed(outcome.result);
+    request.succeed(outcome.value);
     // The library ends its other transactions itself.
     if (this.mode === "versionchange") setImmediate(() => this.#unanswered === 0 && this.#end("complete"));
   }

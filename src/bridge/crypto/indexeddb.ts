@@ -3,15 +3,7 @@
 // Invariants: values are cloned when they are put; whatever else of IndexedDB the library asks for fails.
 import { deserialize, serialize } from "node:v8";
 import type { CryptoRecord, KeyRange } from "../ledger/crypto-stores.ts";
-import {
-  ALL_KEYS,
-  decodeStringKey,
-  encodeKey,
-  IDBKeyRange,
-  indexKeyOf,
-  isWithin,
-  toKeyRange,
-} from "./idb-keys.ts";
+import { ALL_KEYS, decodeKey, encodeKey, IDBKeyRange, indexKeyOf, isWithin, toKeyRange } from "./idb-keys.ts";
 import { fire, IDBRequest, type Mode, Transaction } from "./idb-transaction.ts";
 import type { StoreRecords } from "./store-records.ts";
 
@@ -69,7 +61,7 @@ class IDBIndex {
   }
 
   getAllKeys(query?: unknown, count?: number): IDBRequest {
-    const toKeys = (records: readonly CryptoRecord[]) => records.map(({ key }) => decodeStringKey(key));
+    const toKeys = (records: readonly CryptoRecord[]) => records.map(({ key }) => decodeKey(key));
     return this.#answer(query, toKeys, count || undefined);
   }
 
@@ -94,10 +86,9 @@ class IDBIndex {
 class IDBObjectStore extends IDBIndex {
   override get(query: unknown): IDBRequest {
     if (query instanceof IDBKeyRange) return super.get(query);
+    const { transaction, store } = this;
     const key = encodeKey(query);
-    return this.transaction.request(async () =>
-      toValue(await this.transaction.records.get(this.store.name, key)),
-    );
+    return transaction.request(async () => toValue(await transaction.records.get(store.name, key)));
   }
 
   index(name: string): IDBIndex {

@@ -17,12 +17,8 @@ const HOLD_MS = 10;
 
 const { databaseUrl, policy } = workerData as ThreadData;
 const pool = createStorePool(databaseUrl, "drawbridge-machines");
-const stores = {
-  pool,
-  writer: new StoreWriter(pool, systemClock),
-  cache: createRecordCache(),
-  clock: systemClock,
-};
+const writer = new StoreWriter(pool, systemClock);
+const stores = { pool, writer, cache: createRecordCache(), clock: systemClock };
 const machines = new Map<GhostMxid, GhostMachine>();
 
 const outbox = createOutbox<FromThread>(

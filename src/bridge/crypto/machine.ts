@@ -146,10 +146,7 @@ export class GhostMachine {
   async #run<Result>(call: (machine: OlmMachine) => Promise<Result>): Promise<Result> {
     const { answer, durable } = await this.#calls.run(async () => {
       if (this.#ended !== undefined) throw this.#ended;
-      const answer = await call(this.#machine).then(
-        (result) => ({ result }),
-        (error: unknown) => ({ error }),
-      );
+      const [answer] = await Promise.allSettled([call(this.#machine)]);
       // In the same turn, so that the next call's changes are not among them.
       return { answer, durable: this.#databases.records.commit() };
     });
@@ -157,8 +154,8 @@ export class GhostMachine {
       this.#ended ??= error;
       throw error;
     });
-    if ("error" in answer) throw answer.error;
-    return answer.result;
+    if (answer.status === "rejected") throw answer.reason;
+    return answer.value;
   }
 
   receive(changes: DeviceChanges): Promise<readonly RoomId[]> {

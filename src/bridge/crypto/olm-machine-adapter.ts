@@ -115,13 +115,11 @@ export async function receiveChanges(machine: OlmMachine, changes: DeviceChanges
 }
 
 /** A ciphertext that the library can parse: version, index, an empty block, and an empty code and signature. */
-const NO_CIPHERTEXT = Buffer.concat([Buffer.of(3, 8, 0, 18, 16), Buffer.alloc(16 + 8 + 64)]).toString(
-  "base64",
-);
+const CIPHERTEXT = Buffer.concat([Buffer.of(3, 8, 0, 18, 16), Buffer.alloc(16 + 8 + 64)]).toString("base64");
 
 /** Lets the machine look for a session of a room that it does not have. */
 export async function querySession(machine: OlmMachine, room: RoomId): Promise<void> {
-  const content = { algorithm: "m.megolm.v1.aes-sha2", ciphertext: NO_CIPHERTEXT, session_id: "none" };
+  const content = { algorithm: "m.megolm.v1.aes-sha2", ciphertext: CIPHERTEXT, session_id: "none" };
   const ids = { event_id: "$none", sender: "@none:none", origin_server_ts: 0 };
   const event = JSON.stringify({ type: "m.room.encrypted", ...ids, content });
   const settings = new DecryptionSettings(TrustRequirement.Untrusted);

@@ -48,9 +48,7 @@ const UNAVAILABLE_WAIT_MS = 1_000;
 /** Ghosts that catch up in one attempt; the next attempt takes the next ones. */
 const CATCHUPS_MAX = 3;
 
-type Fetched =
-  | Exclude<Opening, { kind: "opened" }>
-  | { readonly kind: "event"; readonly event: EncryptedEvent };
+type Fetched = Exclude<Opening, { kind: "opened" }> | Readonly<{ kind: "event"; event: EncryptedEvent }>;
 
 export function createOpening({ devices, recent, fetchEvent }: OpeningDependencies) {
   return async (claimed: Claim, signal: AbortSignal | undefined): Promise<Opening> => {
@@ -67,10 +65,8 @@ export function createOpening({ devices, recent, fetchEvent }: OpeningDependenci
     const second = await decrypt(event, ghosts, "catchup");
     const failed = catchups.find((outcome) => outcome.kind === "retry");
     // The messages that were not read may hold the key.
-    const isUnread = failed !== undefined && !catchups.some(({ kind }) => kind === "ok");
-    return second.kind === "missing_key" && isUnread
-      ? { kind: "unanswered", afterMs: failed.afterMs }
-      : second;
+    const unread = failed !== undefined && !catchups.some(({ kind }) => kind === "ok");
+    return second.kind === "missing_key" && unread ? { kind: "unanswered", afterMs: failed.afterMs } : second;
   };
 
   /** The event as the first ghost gets it that may read it. */

@@ -119,9 +119,8 @@ export class StoreRecords {
     const known = cache.get(name);
     if (known !== undefined) return known;
     // As it is now: what is committed while the database is asked may be missing from its answer.
-    const changed = new Map(
-      [...this.#committing, ...this.#fresh].filter(([, one]) => one.objectStore === objectStore),
-    );
+    const uncommitted = [...this.#committing, ...this.#fresh];
+    const changed = new Map(uncommitted.filter(([, one]) => one.objectStore === objectStore));
     const limit = count + changed.size;
     const { ghost } = this.#holder;
     const stored = await retryQuery(clock, () => cryptoRecords(pool, ghost, objectStore, by, range, limit));

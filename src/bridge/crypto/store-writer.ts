@@ -69,9 +69,8 @@ export class StoreWriter {
   async #commit(writes: readonly Write[]): Promise<readonly (DrawbridgeError | undefined)[]> {
     for (const statement of statementsOf(writes.filter(({ holder }) => !this.#failed.has(holder)))) {
       const of = statement.map(({ holder, records }) => ({ ...holder, records }));
-      const held = await retryQuery(this.#clock, () => writeCryptoRecords(this.#database, of)).catch(
-        storeFailure,
-      );
+      const write = () => writeCryptoRecords(this.#database, of);
+      const held = await retryQuery(this.#clock, write).catch(storeFailure);
       for (const { holder } of statement) {
         if (held instanceof DrawbridgeError) this.#failed.set(holder, held);
         else if (!held.has(holder.ghost)) this.#failed.set(holder, leaseLost(`the store of ${holder.ghost}`));

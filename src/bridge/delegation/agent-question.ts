@@ -142,11 +142,8 @@ function readOptions(json: string): readonly QuestionOption[] | undefined {
   const { data } = Options.safeParse(JSON.parse(json));
   const options = data?.options.map(({ label, key }, index) => {
     // A number of the agent's own is shown as the keycap that people react with.
-    const number = /^[1-9]$/.test(key ?? "") ? Number(key) - 1 : undefined;
-    return {
-      key: number === undefined ? (key ?? keycap(index)).trim() : keycap(number),
-      value: label.trim(),
-    };
+    const digit = /^[1-9]$/.test(key ?? "") ? Number(key) - 1 : undefined;
+    return { key: digit === undefined ? (key ?? keycap(index)).trim() : keycap(digit), value: label.trim() };
   });
   const isUnusable = ({ key }: QuestionOption, index: number) =>
     !sameKey(key, key) || options?.slice(0, index).some((earlier) => sameKey(earlier.key, key));

@@ -46,10 +46,7 @@ export async function loadAttachment(
 }
 
 /** Why a file may not go to the agent; asked after the last check of the agent, because both may have changed. */
-export function refusalOf(
-  cleared: ClearedTarget,
-  { mediaType, content }: FilePart,
-): TerminalReason | undefined {
+export function refusalOf(cleared: ClearedTarget, { mediaType, content }: FilePart) {
   if (!acceptedTypes(cleared).includes(mediaType)) return "attachment_refused";
   const { bytes = 0 } = cleared.target.entry.attachments ?? {};
   return content.length > bytes ? "attachment_too_large" : undefined;

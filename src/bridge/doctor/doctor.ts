@@ -203,11 +203,8 @@ async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readon
   const problems = found.filter((one) => one !== undefined);
   const good = entries.length - problems.length;
   const total = `${good === entries.length ? good : `${good} of ${entries.length}`} in the file`;
-  const summary = well(
-    "agents",
-    `${total}, each with a card that was fetched now and is signed by its pinned key`,
-  );
-  return good === 0 ? problems : [summary, ...problems];
+  const verified = "each with a card that was fetched now and is signed by its pinned key";
+  return good === 0 ? problems : [well("agents", `${total}, ${verified}`), ...problems];
 }
 
 /** What stands in the way of asking an agent; undefined when nothing does. */

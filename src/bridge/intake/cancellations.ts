@@ -92,7 +92,5 @@ export function cancelRefused(
 
 /** Events that were redacted: a redaction that the homeserver accepts cancels the question, whoever made it. */
 export function redactedIn(events: readonly ReadableEvent[]): Admission["redacted"] {
-  return events
-    .filter((event) => event.type === "redaction")
-    .map(({ room, redacts }) => ({ room, event: redacts }));
+  return events.flatMap((one) => (one.type === "redaction" ? { room: one.room, event: one.redacts } : []));
 }

@@ -70,10 +70,8 @@ export function answerIn(
     );
   if (question === undefined) return undefined;
   const text = promptOf(message, question.ghost, nameOf(question.ghost));
-  return {
-    ...answerTo(question, message, chosen(question.options, text) ?? text),
-    attachment: message.attachment,
-  };
+  const said = chosen(question.options, text) ?? text;
+  return { ...answerTo(question, message, said), attachment: message.attachment };
 }
 
 const mentionsNobodyBut = (ghost: GhostMxid, { mentions, sender }: MessageEvent) =>
@@ -88,9 +86,7 @@ function answerTo(question: OpenQuestion, by: MessageEvent | ReactionEvent, text
 /** What a message answers too late: by a reply to the agent's question, or in its thread before the wait ended. */
 export function endedQuestion(message: MessageEvent, subjects: readonly Subject[]): Subject | undefined {
   const { inReplyTo, threadRoot, originServerTs } = message;
-  const own = ownIn(message, subjects).filter(
-    ({ endedBy }) => endedBy !== undefined && endedBy !== "answered",
-  );
+  const own = ownIn(message, subjects).filter(({ endedBy = "answered" }) => endedBy !== "answered");
   return (
     own.findLast(({ event, purpose }) => event === inReplyTo && purpose === "question") ??
     own.findLast(

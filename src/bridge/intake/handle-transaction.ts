@@ -13,17 +13,10 @@ import { isPassing } from "../ledger/postgres-servers.ts";
 import type { RoomOrder } from "../ledger/room-order.ts";
 import type { DeviceChanges } from "../matrix/device-changes.ts";
 import { redactedIn } from "./cancellations.ts";
-import {
-  aboutOf,
-  candidatesOf,
-  couldAsk,
-  interpretMessages,
-  postedIn,
-  roomStateOf,
-} from "./interpret-messages.ts";
+import { aboutOf, candidatesOf, interpretMessages, postedIn, roomStateOf } from "./interpret-messages.ts";
 import type { Namespace } from "./namespace.ts";
 import { type createRecentEvents, type Decryptor, ghostsOf, openEncrypted } from "./open-encrypted.ts";
-import { type EncryptedEvent, type ReadableEvent, readEvents } from "./read-events.ts";
+import { couldAsk, type EncryptedEvent, type ReadableEvent, readEvents } from "./read-events.ts";
 import { readDevicePart } from "./transaction-extensions.ts";
 
 /** What ghosts' devices add to intake, unless `encryption.mode` is `refuse`. */
@@ -112,9 +105,7 @@ export function createTransactionHandler(options: {
     };
     const { messages, malformed, waiting, opened, decryptedIn } = await open(encrypted);
 
-    const candidates = [...plain, ...messages.filter(couldAsk)].sort(
-      (left, right) => left.position - right.position,
-    );
+    const candidates = [...plain, ...messages.filter(couldAsk)].sort((a, b) => a.position - b.position);
     const allMalformed = [...read.malformed, ...malformed];
     const receivedAt = clock.now();
     const asked = {
@@ -171,12 +162,8 @@ function mayPass(error: unknown): boolean {
  * Has a transaction wait for a database that is away for a moment: the homeserver would come again by itself, but ever more
  * rarely. The transaction is handled again as a whole. @param stop ends the wait: then the failure is thrown
  */
-export function throughFailover(
-  handle: TransactionHandler,
-  clock: Clock,
-  stop: AbortSignal,
-): TransactionHandler {
-  return async (...transaction) => {
+export function throughFailover(handle: TransactionHandler, clock: Clock, stop: AbortSignal) {
+  return async (...transaction: Parameters<TransactionHandler>) => {
     const until = clock.now() + BEGIN_MS_MAX;
     for (;;) {
       try {

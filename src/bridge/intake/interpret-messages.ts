@@ -35,7 +35,7 @@ import { editedBy, editsOf, editsWaiting } from "./edits.ts";
 import type { Namespace } from "./namespace.ts";
 import type { WaitingEvent } from "./open-encrypted.ts";
 import { promptOf, questionTextOf } from "./question-text.ts";
-import { type MessageEvent, ownIn, type ReactionEvent, type ReadableEvent } from "./read-events.ts";
+import { couldAsk, type MessageEvent, ownIn, type ReactionEvent, type ReadableEvent } from "./read-events.ts";
 
 const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
   ["!agents", "agent_directory"],
@@ -89,11 +89,6 @@ export function candidatesOf(
     encrypted: candidates.filter((event) => event.type === "encrypted"),
     reactions: candidates.filter((event) => event.type === "reaction"),
   };
-}
-
-export function couldAsk(message: MessageEvent): boolean {
-  const isSaid = message.msgtype === "m.text" || message.attachment !== undefined;
-  return isSaid && !message.isAutomated;
 }
 
 export function postedIn(events: readonly ReadableEvent[], namespace: Namespace): Posted[] {

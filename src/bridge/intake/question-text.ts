@@ -11,17 +11,13 @@ const REPLY_FALLBACK = /^> (?:\* )?<@[^>\n]+>[^\n]*\n(?:> [^\n]*\n)*\n?/;
 const BEHIND = String.raw`(?:[:,]\s*|\s+|$)`;
 const AT_BEGINNING = new RegExp(`^${BEHIND}`);
 
-let latest:
-  | { readonly ghost: GhostMxid; readonly name: string | undefined; readonly pattern: RegExp }
-  | undefined;
+let latest: { ghost: GhostMxid; name: string | undefined; pattern: RegExp } | undefined;
 
 /** Compiled again only when the ghost differs from the last one. */
 function leadingName(ghost: GhostMxid, name: string | undefined): RegExp {
   if (latest?.ghost === ghost && latest.name === name) return latest.pattern;
-  const names = [ghost, `@${localpartOf(ghost)}`, localpartOf(ghost), name].filter(
-    (one) => one !== undefined,
-  );
-  const pattern = new RegExp(`^(?:${names.map(literalPattern).join("|")})${BEHIND}`, "i");
+  const all = [ghost, `@${localpartOf(ghost)}`, localpartOf(ghost), name].filter((one) => one !== undefined);
+  const pattern = new RegExp(`^(?:${all.map(literalPattern).join("|")})${BEHIND}`, "i");
   latest = { ghost, name, pattern };
   return pattern;
 }

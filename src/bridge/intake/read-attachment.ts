@@ -9,17 +9,15 @@ import { fileName } from "../matrix/files.ts";
 
 const KINDS: ReadonlySet<unknown> = new Set(["m.file", "m.image", "m.audio", "m.video"]);
 
+const text = (form: RegExp) => z.string().regex(form);
+
 /** Base64 of 16 or 32 bytes, as clients write it: without padding, or with it. */
 const EncryptedFile = z.object({
   v: z.literal("v2"),
   url: z.string(),
-  key: z.object({
-    kty: z.literal("oct"),
-    alg: z.literal("A256CTR"),
-    k: z.string().regex(/^[A-Za-z0-9_-]{43}=?$/),
-  }),
-  iv: z.string().regex(/^[A-Za-z0-9+/]{22}(?:==)?$/),
-  hashes: z.object({ sha256: z.string().regex(/^[A-Za-z0-9+/]{43}=?$/) }),
+  key: z.object({ kty: z.literal("oct"), alg: z.literal("A256CTR"), k: text(/^[A-Za-z0-9_-]{43}=?$/) }),
+  iv: text(/^[A-Za-z0-9+/]{22}(?:==)?$/),
+  hashes: z.object({ sha256: text(/^[A-Za-z0-9+/]{43}=?$/) }),
 });
 const MediaType = z.string().max(127);
 /** A server's name becomes a segment of the path of the download, where dots alone would lead to another endpoint. */

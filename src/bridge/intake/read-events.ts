@@ -74,6 +74,10 @@ export type ReadableEvent =
   | (RoomEvent & { readonly type: "encryption" })
   | OtherEvent;
 
+export function couldAsk({ msgtype, attachment, isAutomated }: MessageEvent): boolean {
+  return (msgtype === "m.text" || attachment !== undefined) && !isAutomated;
+}
+
 /** Of what is known of a room's people, what is about the sender of an event, in the event's room. */
 export function ownIn<One extends Pick<RoomEvent, "room" | "sender">>(
   { room, sender }: Pick<RoomEvent, "room" | "sender">,
@@ -317,10 +321,7 @@ export interface Inside {
 }
 
 /** An encrypted event of which nothing more will come; it is known by the digest of what arrived. */
-export function malformedEncrypted(
-  { event, room, raw }: EncryptedEvent,
-  reason: MalformedReason,
-): MalformedEvent {
+export function malformedEncrypted({ event, room, raw }: EncryptedEvent, reason: MalformedReason) {
   return { sha256: sha256(JSON.stringify(raw)), reason, event, room };
 }
 

@@ -60,11 +60,7 @@ interface TakenBody {
  * The body, of one above the bound without those parts of events that are longer than an event: what another server writes
  * into an invitation has no limit, and a transaction that is refused for it would be repeated for ever.
  */
-async function takeBody(
-  payload: Readable,
-  { headers }: FastifyRequest,
-  bytesMax: number,
-): Promise<TakenBody> {
+async function takeBody(payload: Readable, { headers }: FastifyRequest, bytesMax: number) {
   if (Number(headers["content-length"]) <= bytesMax) {
     const bytes = Buffer.concat(await payload.toArray());
     return { bytes, bodySha256: sha256(bytes) };

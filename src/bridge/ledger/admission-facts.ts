@@ -148,9 +148,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys, now: number): KnownFac
     .toSorted(([, left], [, right]) => (left < right ? 1 : -1));
   return {
     forgottenBefore: Math.min(row.forgotten_before, now - REMEMBERED_MS_MIN) + CLOCK_SKEW_MS,
-    encryptedRooms: new Set(
-      (row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room as RoomId),
-    ),
+    encryptedRooms: new Set((row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room)),
     ghostsIn,
     speakers: new Map(speakers.map(([room, ghost]) => [room, ghost])),
     partnersIn,
@@ -183,9 +181,7 @@ export async function indexOwners(
   const found = await INDICES.rows(on, [digests]);
   const owners = new Map(found.map(({ digest, event }) => [indexKey(digest), event]));
   const placeOf = new Map(order.map((event, place) => [event, place]));
-  const inOrder = uses.toSorted(
-    (left, right) => (placeOf.get(left.event) ?? 0) - (placeOf.get(right.event) ?? 0),
-  );
+  const inOrder = uses.toSorted((a, b) => (placeOf.get(a.event) ?? 0) - (placeOf.get(b.event) ?? 0));
   for (const { indexDigest, event } of inOrder) {
     const key = indexDigest && indexKey(indexDigest);
     if (key !== undefined && !owners.has(key)) owners.set(key, event);

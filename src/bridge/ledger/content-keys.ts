@@ -31,17 +31,15 @@ export class ContentKeys {
   /** Reads base64 keys, one a line: the first seals; all open. @throws DrawbridgeError `secret_unavailable` */
   static parse(text: string): ContentKeys {
     const hint = "Write 32 random bytes in base64 on each line, for example from `openssl rand -base64 32`.";
+    const unusable = (what: string) => new DrawbridgeError("secret_unavailable", what, { hint });
     const lines = text.split("\n").filter((line) => line.trim() !== "");
     const keys = lines.map((line, index) => {
       const key = Buffer.from(line, "base64");
       if (key.length === KEY_BYTES)
         return { id: sha256(key).subarray(0, KEY_ID_BYTES), key: createSecretKey(key) };
-      throw new DrawbridgeError("secret_unavailable", `content key ${index + 1} does not have 32 bytes`, {
-        hint,
-      });
+      throw unusable(`content key ${index + 1} does not have 32 bytes`);
     });
-    if (keys.length === 0)
-      throw new DrawbridgeError("secret_unavailable", "there is no content key", { hint });
+    if (keys.length === 0) throw unusable("there is no content key");
     return new ContentKeys(keys);
   }
 
@@ -64,13 +62,9 @@ export class ContentKeys {
   /** Opens what `seal` made for the same identity. @throws DrawbridgeError `secret_unavailable` when no key opens it */
   open(sealed: Buffer, identity: string): string {
     const id = sealed.subarray(0, KEY_ID_BYTES);
-    const found = this.#keys.find((candidate) => candidate.id.equals(id));
-    if (found !== undefined && sealed.length >= HEADER_BYTES + TAG_BYTES) {
-      const decipher = createDecipheriv(
-        "aes-256-gcm",
-        found.key,
-        sealed.subarray(KEY_ID_BYTES, HEADER_BYTES),
-      );
+    const key = this.#keys.find((candidate) => candidate.id.equals(id))?.key;
+    if (key !== undefined && sealed.length >= HEADER_BYTES + TAG_BYTES) {
+      const decipher = createDecipheriv("aes-256-gcm", key, sealed.subarray(KEY_ID_BYTES, HEADER_BYTES));
       decipher.setAAD(Buffer.from(identity));
       decipher.setAuthTag(sealed.subarray(-TAG_BYTES));
       try {

@@ -164,9 +164,7 @@ const WRITE = statement<{ ghost_mxid: string }>("crypto_write")`
 
 /** Writes for several ghosts, each at most once. Returns those whose fence matched; for the others nothing was written. */
 export async function writeCryptoRecords(on: Queryable, writes: readonly CryptoWrite[]) {
-  const all = writes.flatMap((write, index) =>
-    write.records.map((record) => ({ ...record, writer: index + 1 })),
-  );
+  const all = writes.flatMap(({ records }, at) => records.map((record) => ({ ...record, writer: at + 1 })));
   const put = all.filter(({ value }) => value !== undefined);
   const gone = all.filter(({ value }) => value === undefined);
   const held = await WRITE.rows(on, [

@@ -90,15 +90,13 @@ async function deriveOn(
     (one) => about.related.includes(one.event) || Number(one.place) < Number(own.room_seq),
   );
   const known = toFacts({ ...row, waiting: now < deadline ? waiting : [] }, keys, now);
-  const derived = derive({ ...known, directWith });
+  const { edits = [], ...derived } = derive({ ...known, directWith });
   const isOfEvent = (one: { readonly event: string }) => one.event === event;
   const given = {
     delegations: derived.delegations.filter((job) => isOfEvent(job) && job.room === room),
     answers: derived.answers.filter(isOfEvent),
     cancels: derived.cancels.filter(isOfEvent),
-    edits: (derived.edits ?? []).filter(
-      (one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated),
-    ),
+    edits: edits.filter((one) => one.delegation === undefined || (isOfEvent(one) && !own.outdated)),
   };
   const isOfUse = Object.values(given).some(({ length }) => length > 0);
   const waits = known.waiting.some(

@@ -214,11 +214,7 @@ const ENCRYPTED = statement("room_encrypted")`
     AND NOT EXISTS (SELECT FROM bridge_rooms r WHERE r.room_id = $1 AND r.encrypted)`;
 
 /** Applies room state in the order of arrival. Runs inside the transaction of an admission. */
-export async function applyRoomState(
-  on: Queryable,
-  events: readonly RoomStateEvent[],
-  now: number,
-): Promise<void> {
+export async function applyRoomState(on: Queryable, events: readonly RoomStateEvent[], now: number) {
   const time = toTime(now);
   for (const event of events) {
     switch (event.kind) {

@@ -9,16 +9,8 @@ export type TerminalState = (typeof TERMINAL_STATES)[number];
 export type DelegationState = OpenState | TerminalState;
 
 /** Where a delegation ended (`terminal_stage` of svc.delegation.v1). */
-export const TERMINAL_STAGES = [
-  "intake",
-  "policy",
-  "agent_card",
-  "limiter",
-  "dispatch",
-  "follow",
-  "reply",
-] as const;
-export type TerminalStage = (typeof TERMINAL_STAGES)[number];
+export const STAGES = ["intake", "policy", "agent_card", "limiter", "dispatch", "follow", "reply"] as const;
+export type TerminalStage = (typeof STAGES)[number];
 
 /** Why a delegation ended (`terminal_reason` of svc.delegation.v1). A closed set; never free text. */
 export const TERMINAL_REASONS = [

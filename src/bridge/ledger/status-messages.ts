@@ -48,9 +48,7 @@ const FIND = statement("find_statuses")`
   INSERT INTO bridge_statuses (delegation_id, due_at) SELECT id, $1 FROM found
   ON CONFLICT DO NOTHING`;
 
-const CLAIM = statement<Omit<ClaimedStatus, "report"> & { readonly report: Buffer | undefined }>(
-  "claim_statuses",
-)`
+const CLAIM = statement<Omit<ClaimedStatus, "report"> & { readonly report?: Buffer }>("claim_statuses")`
   WITH due AS MATERIALIZED (
     SELECT s.delegation_id FROM bridge_statuses s JOIN bridge_delegations d ON d.id = s.delegation_id
     WHERE s.due_at <= $2 AND ${canServe("$5", "d.ghost_mxid", "d.room_id")}

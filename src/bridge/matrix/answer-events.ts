@@ -8,7 +8,7 @@ import type { QuestionOption } from "../ledger/admission-types.ts";
 import type { ReplyPart } from "../ledger/replies.ts";
 import { EN, type Texts } from "../texts/en.ts";
 import type { AnswerFile } from "./files.ts";
-import { renderCode, renderMarkdownPieces, withoutRoomMention } from "./markdown.ts";
+import { renderCode, renderMarkdownPieces, withHtml, withoutRoomMention } from "./markdown.ts";
 
 export const CONTENT_BYTES_MAX = 40 * 1024;
 /** Leaves half as much again for the formatted form. */
@@ -55,7 +55,7 @@ export async function answerParts(answer: Answer, source: AnswerSource, clock: C
     };
     const html = formatted?.[index];
     if (html === undefined) return { eventType: "m.room.message", content: plain };
-    const rich = { ...plain, format: "org.matrix.custom.html", formatted_body: html };
+    const rich = { ...plain, ...withHtml(body, html) };
     const fits = Buffer.byteLength(JSON.stringify(rich), "utf8") + RESERVED_BYTES <= CONTENT_BYTES_MAX;
     return { eventType: "m.room.message", content: fits ? rich : plain };
   });

@@ -51,10 +51,9 @@ const DeviceRecord = z
   .transform(({ device_id, epoch }) => ({ deviceId: device_id, epoch: BigInt(epoch) }));
 export type DeviceRecord = Readonly<z.output<typeof DeviceRecord>>;
 
+const OwnDevice = z.object({ keys: Strings, signatures: record(AnyObject).optional() });
 const OwnKeys = z.object({
-  device_keys: record(
-    record(z.object({ keys: Strings, signatures: record(AnyObject).optional() })),
-  ).optional(),
+  device_keys: record(record(OwnDevice)).optional(),
   self_signing_keys: record(z.object({ keys: Strings })).optional(),
 });
 
@@ -112,12 +111,7 @@ export class DeviceApi {
   /** `GET /sync` for to-device messages and device lists. @param since deletes the messages before it at the homeserver */
   async toDeviceSince(actor: GhostActor, since: string | undefined) {
     const outcome = await this.#http.request("catchup_to_device", "GET", ["sync"], {
-      query: {
-        timeout: "0",
-        set_presence: "offline",
-        filter: toDeviceFilter(this.#questions++),
-        ...(since !== undefined && { since }),
-      },
+      query: { timeout: "0", set_presence: "offline", filter: toDeviceFilter(this.#questions++), since },
       as: actor,
       schema: SyncResponse,
       thin: TO_DEVICE_BOUNDS,

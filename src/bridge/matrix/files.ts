@@ -48,9 +48,7 @@ const TEXTS: ReadonlySet<string> = new Set(["text/plain", "text/markdown", "text
 export function verifiedType({ mediaType, content }: Pick<AnswerFile, "mediaType" | "content">): string {
   const declared = mediaType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   const head = Buffer.from(content.subarray(0, 16)).toString("latin1");
-  const found = SIGNATURES.find(
-    ([, bytes, bytesAt8 = ""]) => head.startsWith(bytes) && head.startsWith(bytesAt8, 8),
-  );
+  const found = SIGNATURES.find(([, bytes, at8 = ""]) => head.startsWith(bytes) && head.startsWith(at8, 8));
   if (found !== undefined) return found[0];
   return TEXTS.has(declared) && isUtf8(content) && !content.includes(0) ? declared : OCTETS;
 }

@@ -24,7 +24,8 @@ type Method = "GET" | "PUT" | "POST" | "DELETE";
 
 export interface ApiCall<Schema extends z.ZodType> {
   readonly base?: "client" | "client/v1" | "client/v3" | "media/v3";
-  readonly query?: Readonly<Record<string, string | readonly string[]>>;
+  /** Without the undefined ones. */
+  readonly query?: Readonly<Record<string, string | readonly string[] | undefined>>;
   readonly body?: unknown;
   readonly bytes?: { readonly mediaType: string; readonly content: Uint8Array };
   readonly as?: (Pick<GhostActor, "ghost" | "signal"> & { readonly deviceId?: string }) | undefined;
@@ -129,7 +130,7 @@ export class HomeserverHttp {
   #urlOf(path: readonly string[], { base = "client/v3", ...call }: ApiCall<z.ZodType>): string {
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries(call.query ?? {})) {
-      for (const each of typeof value === "string" ? [value] : value) query.append(name, each);
+      for (const each of [value ?? []].flat()) query.append(name, each);
     }
     if (call.as !== undefined) {
       query.set("user_id", call.as.ghost);

@@ -140,6 +140,11 @@ export async function renderMarkdownPieces(pieces: readonly string[], clock: Clo
 
 export const renderMarkdown = (text: string): string => renderer.render(text).trim();
 
+/** A body as clients show it, and its HTML (Matrix client-server API, "m.room.message msgtypes"). */
+export const withHtml = (body: string, html: string) => {
+  return { body, format: "org.matrix.custom.html", formatted_body: html };
+};
+
 export const escapeHtml = (text: string): string => renderer.utils.escapeHtml(text);
 
 export const renderCode = (text: string): string => `<pre><code>${escapeHtml(text)}</code></pre>`;

@@ -76,11 +76,7 @@ export interface SenderDependencies {
   readonly encryptEvent?: EncryptEvent | undefined;
 }
 
-export async function sendOnce(
-  deps: SenderDependencies,
-  event: OutgoingEvent,
-  signal?: AbortSignal,
-): Promise<SendResult> {
+export async function sendOnce(deps: SenderDependencies, event: OutgoingEvent, signal?: AbortSignal) {
   const { homeserver, ghosts, clock, encryptEvent } = deps;
   const { roomId, transactionId, firstAttemptedAt } = event;
   const acting = <T>(action: (actor: GhostActor) => Promise<Outcome<T>>) =>
@@ -91,7 +87,7 @@ export async function sendOnce(
   if (firstAttemptedAt !== undefined && clock.now() - firstAttemptedAt >= TRANSACTION_MEMORY_MS) {
     const earlier = await acting((actor) => findEarlier(homeserver, actor, event));
     if (earlier.kind !== "ok") return giveBack(earlier);
-    if (earlier.value !== undefined) return { kind: "sent", eventId: earlier.value };
+    if (earlier.value !== undefined) return sentAs(earlier.value);
   }
   const marked = { ...event, content: { ...event.content, ...AUTOMATED_MARKS } };
   const outgoing =
@@ -101,10 +97,10 @@ export async function sendOnce(
   // Outside the ciphertext, where an earlier send is recognised, and programs without the key see what it is.
   const content = { ...outgoing.value.content, ...AUTOMATED_MARKS, [TRANSACTION_KEY]: transactionId };
   const known = await event.recordAttempt(clock.now());
-  if (known !== undefined) return { kind: "sent", eventId: known };
+  if (known !== undefined) return sentAs(known);
   const send = (actor: GhostActor) => homeserver.sendEvent(actor, roomId, eventType, transactionId, content);
   const sent = await acting(send);
-  return sent.kind === "ok" ? { kind: "sent", eventId: sent.value } : giveBack(sent);
+  return sent.kind === "ok" ? sentAs(sent.value) : giveBack(sent);
 }
 
 export function createEventSender(
@@ -141,6 +137,8 @@ async function findEarlier(
   }
   return unknowable;
 }
+
+const sentAs = (eventId: EventId): SendResult => ({ kind: "sent", eventId });
 
 function giveBack(outcome: Failure): SendResult {
   if (outcome.kind === "retry") return { kind: "retry", afterMs: outcome.afterMs };

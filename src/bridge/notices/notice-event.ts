@@ -7,7 +7,7 @@ import type { UnknownObject } from "../../domain/json.ts";
 import type { ClaimedNotice } from "../ledger/notices.ts";
 import type { NoticeKind } from "../ledger/states.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
-import { escapeHtml, plainLine, renderMarkdown } from "../matrix/markdown.ts";
+import { escapeHtml, plainLine, renderMarkdown, withHtml } from "../matrix/markdown.ts";
 import type { Texts } from "../texts/en.ts";
 
 export type NoticeFacts = Pick<ClaimedNotice, "kind" | "reason" | "sourceEventId" | "threadRoot">;
@@ -20,11 +20,7 @@ export interface NoticeContext {
 }
 
 /** Kinds whose opening says everything. */
-const COMPLETE: ReadonlySet<NoticeKind> = new Set([
-  "encrypted_room_refused",
-  "keys_missing",
-  "delegation_canceled",
-]);
+const COMPLETE = new Set<NoticeKind>(["encrypted_room_refused", "keys_missing", "delegation_canceled"]);
 
 function bodiesOf(
   { kind, reason }: NoticeFacts,
@@ -33,7 +29,7 @@ function bodiesOf(
   if (kind === "agent_directory") return directoryBodies(directory, texts.directory);
   if (kind === "help") {
     const body = texts.help.map((line) => `- ${line}`).join("\n");
-    return { body, format: "org.matrix.custom.html", formatted_body: renderMarkdown(body) };
+    return withHtml(body, renderMarkdown(body));
   }
   const opening = kind === "keys_missing" && !readsEncrypted ? texts.noLongerRead : texts.openings[kind];
   const isWhole = reason === undefined || COMPLETE.has(kind);
@@ -41,13 +37,12 @@ function bodiesOf(
 }
 
 export function noticeContent(notice: NoticeFacts, context: NoticeContext): UnknownObject {
+  const { sourceEventId, threadRoot } = notice;
   return {
     msgtype: "m.notice",
     ...bodiesOf(notice, context),
     "m.mentions": {},
-    ...(notice.sourceEventId !== undefined && {
-      "m.relates_to": relatesTo(notice.sourceEventId, notice.threadRoot),
-    }),
+    ...(sourceEventId !== undefined && { "m.relates_to": relatesTo(sourceEventId, threadRoot) }),
   };
 }
 
@@ -97,15 +92,12 @@ function directoryBodies(lines: readonly DirectoryLine[], words: Words): Readonl
   while (bytes > LIST_BYTES_MAX) bytes -= bytesOf(entries.pop());
   const left = sorted.length - entries.length;
   const more = left > 0 ? [words.more(left)] : [];
-  return {
-    body: [howToAsk, ...entries.map(({ plain }) => plain), ...more].join("\n"),
-    format: "org.matrix.custom.html",
-    formatted_body: [
-      `<p>${escapeHtml(howToAsk)}</p>`,
-      `<ul>${entries.map(({ html }) => html).join("")}</ul>`,
-      ...more.map((text) => `<p>${text}</p>`),
-    ].join(""),
-  };
+  const html = [
+    `<p>${escapeHtml(howToAsk)}</p>`,
+    `<ul>${entries.map((one) => one.html).join("")}</ul>`,
+    ...more.map((text) => `<p>${text}</p>`),
+  ];
+  return withHtml([howToAsk, ...entries.map(({ plain }) => plain), ...more].join("\n"), html.join(""));
 }
 
 function entryOf(line: DirectoryLine, words: Words): Entry {

@@ -58,9 +58,7 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
   /** The agents that somebody may ask. One is available by a recorded trust decision on its pin; no card is fetched. */
   async function directoryLines(asker: UserId | undefined): Promise<readonly DirectoryLine[]> {
     const { byGhost } = await agents.current();
-    const allowed = [...byGhost.values()].filter(
-      ({ entry }) => asker !== undefined && isSenderAllowed(entry, asker),
-    );
+    const allowed = [...byGhost.values()].filter(({ entry }) => asker && isSenderAllowed(entry, asker));
     return await Promise.all(
       allowed.map(async (target) => {
         const { ghost, agentId, entry, fingerprint } = target;

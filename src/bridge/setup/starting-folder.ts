@@ -17,10 +17,7 @@ const TOKEN_BYTES = 32;
 const CONTENT_KEY_BYTES = 32;
 
 /** By name. All of them are to be written 0600. */
-export function renderStartingFolder(
-  options: StartingFolderOptions,
-  random: Random,
-): Readonly<Record<string, string>> {
+export function renderStartingFolder(options: StartingFolderOptions, random: Random) {
   const token = () => `${random.bytes(TOKEN_BYTES).toString("base64url")}\n`;
   return {
     "bridge.yaml": bridgeYaml(options),

@@ -16,7 +16,7 @@ import { type ClaimedStatus, UNKNOWN } from "../ledger/status-messages.ts";
 import { replyTransactionId } from "../ledger/transaction-ids.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import type { GhostActor } from "../matrix/http.ts";
-import { plainLine, renderMarkdown } from "../matrix/markdown.ts";
+import { plainLine, renderMarkdown, withHtml } from "../matrix/markdown.ts";
 import { DONE } from "../matrix/request-result.ts";
 import { type EncryptEvent, type SenderDependencies, sendOnce } from "../matrix/send-once.ts";
 import type { Texts } from "../texts/en.ts";
@@ -188,11 +188,5 @@ export function editContent(text: StatusText, eventId: EventId): UnknownObject {
 }
 
 function saying({ body, html }: StatusText): UnknownObject {
-  return {
-    msgtype: "m.notice",
-    body,
-    format: "org.matrix.custom.html",
-    formatted_body: html,
-    "m.mentions": {},
-  };
+  return { msgtype: "m.notice", ...withHtml(body, html), "m.mentions": {} };
 }

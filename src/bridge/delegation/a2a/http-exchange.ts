@@ -47,23 +47,21 @@ export class Exchange {
       this.networkCode = networkCodeOf(error);
       throw error;
     });
-    this.status = response.status;
+    const { status, headers } = response;
+    this.status = status;
     // A header that is sent twice is an array, whatever its type says.
-    const [after, type] = [response.headers["retry-after"], String(response.headers["content-type"] ?? "")];
+    const [after, type] = [headers["retry-after"], String(headers["content-type"] ?? "")];
     this.retryAfter = after && String(after);
-    if (NOT_THE_AGENTS.has(response.status) || (response.status >= 300 && response.status < 400)) {
+    if (NOT_THE_AGENTS.has(status) || (status >= 300 && status < 400)) {
       await response.body?.cancel().catch(() => undefined);
-      throw new Error(`refused with status ${response.status}`);
+      throw new Error(`refused with status ${status}`);
     }
-    if (Number(response.headers["content-length"] ?? 0) > this.#options.bytesMax) {
+    if (Number(headers["content-length"] ?? 0) > this.#options.bytesMax) {
       this.fault = "too_large";
       await response.body?.cancel().catch(() => undefined);
       throw new Error("the response is too large");
     }
-    return new Response(this.#guard(response, type), {
-      status: response.status,
-      headers: { "content-type": type },
-    });
+    return new Response(this.#guard(response, type), { status, headers: { "content-type": type } });
   };
 
   #guard(response: AgentHttpResponse, type: string) {
@@ -120,14 +118,10 @@ export function createAgentHttp(resolve: typeof lookup = lookup) {
       const { mayBePrivate, ...asked } = init;
       if (!mayBePrivate) assertPublicHost(url);
       const dispatcher = mayBePrivate ? anywhere : publicOnly;
-      const response = await request(url, { ...asked, dispatcher });
+      const { statusCode: status, headers, body } = await request(url, { ...asked, dispatcher });
       // A connection may break before the body is read; its reader gets the error, and no other listener is needed.
-      response.body.on("error", () => undefined);
-      return {
-        status: response.statusCode,
-        headers: response.headers,
-        body: ReadableStream.from<Uint8Array>(response.body),
-      };
+      body.on("error", () => undefined);
+      return { status, headers, body: ReadableStream.from<Uint8Array>(body) };
     },
     close: async () => {
       await Promise.all([anywhere.destroy(), publicOnly.destroy()]);

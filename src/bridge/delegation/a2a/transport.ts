@@ -35,18 +35,14 @@ export function chooseInterface(card: PeerCard, entry: Destinations): ChosenInte
 }
 
 /** A transport for the interface; 0.3 peers get the SDK's compatibility transport. */
-export async function openTransport(chosen: ChosenInterface, exchange: Exchange) {
+export async function openTransport({ url, binding, version, tenant }: ChosenInterface, exchange: Exchange) {
   const options = { fetchImpl: exchange.fetch, legacyCompat: { enabled: true } };
   const factory =
-    chosen.binding === "JSONRPC" ? new JsonRpcTransportFactory(options) : new RestTransportFactory(options);
+    binding === "JSONRPC" ? new JsonRpcTransportFactory(options) : new RestTransportFactory(options);
   // The factory reads nothing of a card but the version that its interface declares.
-  const card = SdkAgentCard.fromJSON({
-    supportedInterfaces: [
-      { url: chosen.url, protocolBinding: chosen.binding, protocolVersion: chosen.version },
-    ],
-  });
-  const transport = await factory.create(chosen.url, card);
-  return chosen.tenant === "" ? transport : new TenantTransportDecorator(transport, chosen.tenant);
+  const supportedInterfaces = [{ url, protocolBinding: binding, protocolVersion: version }];
+  const transport = await factory.create(url, SdkAgentCard.fromJSON({ supportedInterfaces }));
+  return tenant === "" ? transport : new TenantTransportDecorator(transport, tenant);
 }
 
 /** Whether a stream's event can be decoded. The HTTP+JSON transport would print one that cannot. */

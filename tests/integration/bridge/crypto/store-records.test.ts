@@ -3,7 +3,7 @@ import { describe, it, type TestContext } from "node:test";
 import { BridgeConfigFile } from "../../../../src/bridge/config.ts";
 import {
   ALL_KEYS,
-  decodeStringKey,
+  decodeKey,
   encodeKey,
   IDBKeyRange,
   sameFirstPart,
@@ -163,7 +163,7 @@ describe("StoreRecords", () => {
     const names = async (device: string) => {
       const range = sameFirstPart(keyOf(device, 0)) ?? ALL_KEYS;
       const found = await cryptoRecords(pool, ONE, "session", "key", range, 1_000);
-      return found.map(({ key }) => decodeStringKey(key).slice(-3)).join(" ");
+      return found.map(({ key }) => decodeKey(key).slice(-3)).join(" ");
     };
     const series = (from: number, to: number) =>
       [...Array(to - from + 1).keys()].map((n) => String(from + n).padStart(3, "0"));

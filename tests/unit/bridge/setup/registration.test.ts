@@ -85,7 +85,7 @@ describe("starting folder and registration", () => {
   };
 
   it("a new bridge's folder matches its goldens", () => {
-    const files = renderStartingFolder(OPTIONS, countingRandom());
+    const files: Readonly<Record<string, string>> = renderStartingFolder(OPTIONS, countingRandom());
     for (const name of ["bridge.yaml", "agents.yaml"]) assertGolden(`bridge/init/${name}`, files[name] ?? "");
   });
 
