@@ -10,56 +10,47 @@ import { SecretReference } from "../runtime/secrets.ts";
 
 const MiB = 1024 * 1024;
 const bytes = (most: number) => z.int().min(1_024).default(most);
+const text = (form: RegExp) => z.string().regex(form);
+/** Every setting has a default, so that all of it may be left out. */
+const section = <Shape extends z.ZodRawShape>(shape: Shape) => z.strictObject(shape).prefault({} as never);
 
 /** Of what the bridge says in rooms (texts/). */
 const LANGUAGES = ["en", "de"] as const;
 export type Language = (typeof LANGUAGES)[number];
 
 /** Encrypted rooms. `devices`: ghosts have devices with keys, and still refuse the rooms. `on`: ghosts take part. */
-const Encryption = z
-  .strictObject({
-    mode: z.enum(["refuse", "devices", "on"]).default("refuse"),
-    /** 32-byte keys, base64, one a line: the first seals the keys of the ghosts' stores, all of them open. */
-    storeKeys: SecretReference.optional(),
-    threads: z.int().min(1).max(64).default(2),
-    sessionRetention: durationMs("90d", { min: "14d" }),
-    keyWait: durationMs("15m", { min: "1s" }),
-    keyRequests: z
-      .strictObject({
-        attempts: z.int().min(0).max(100).default(5),
-        firstAfter: durationMs("5s", { min: "100ms" }),
-        longestWait: durationMs("2m", { min: "1s" }),
-      })
-      .prefault({}),
-    senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
-    verifiedIdentities: z
-      .array(z.strictObject({ user: z.string().min(1), masterKey: z.string().regex(/^[A-Za-z0-9+/]{43}$/) }))
-      .default([]),
-  })
-  .prefault({})
-  .superRefine((encryption, context) => {
-    if (encryption.mode !== "refuse" && encryption.storeKeys === undefined) {
-      context.addIssue({
-        code: "custom",
-        path: ["storeKeys"],
-        message: "is needed unless the mode is `refuse`: a file with 32 random bytes in base64",
-      });
-    }
-  });
+const Encryption = section({
+  mode: z.enum(["refuse", "devices", "on"]).default("refuse"),
+  /** 32-byte keys, base64, one a line: the first seals the keys of the ghosts' stores, all of them open. */
+  storeKeys: SecretReference.optional(),
+  threads: z.int().min(1).max(64).default(2),
+  sessionRetention: durationMs("90d", { min: "14d" }),
+  keyWait: durationMs("15m", { min: "1s" }),
+  keyRequests: section({
+    attempts: z.int().min(0).max(100).default(5),
+    firstAfter: durationMs("5s", { min: "100ms" }),
+    longestWait: durationMs("2m", { min: "1s" }),
+  }),
+  senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
+  verifiedIdentities: z
+    .array(z.strictObject({ user: z.string().min(1), masterKey: text(/^[A-Za-z0-9+/]{43}$/) }))
+    .default([]),
+}).refine(({ mode, storeKeys }) => mode === "refuse" || storeKeys !== undefined, {
+  path: ["storeKeys"],
+  message: "is needed unless the mode is `refuse`: a file with 32 random bytes in base64",
+});
 
-const Retention = z
-  .strictObject({
-    delegations: durationMs("90d", { min: "1h" }),
-    audit: durationMs("90d", { min: "1h" }),
-    notices: durationMs("30d", { min: "1d" }),
-    rooms: durationMs("90d", { min: "1d" }),
-    handledEvents: durationMs("14d", { min: "1d" }),
-    malformedEvents: durationMs("14d", { min: "1h" }),
-    /** Which message of a room key was asked; longer than any room key is kept without use. */
-    messageIndices: durationMs("400d", { min: "120d" }),
-    deviceInbox: durationMs("1h", { min: "10m" }),
-  })
-  .prefault({});
+const Retention = section({
+  delegations: durationMs("90d", { min: "1h" }),
+  audit: durationMs("90d", { min: "1h" }),
+  notices: durationMs("30d", { min: "1d" }),
+  rooms: durationMs("90d", { min: "1d" }),
+  handledEvents: durationMs("14d", { min: "1d" }),
+  malformedEvents: durationMs("14d", { min: "1h" }),
+  /** Which message of a room key was asked; longer than any room key is kept without use. */
+  messageIndices: durationMs("400d", { min: "120d" }),
+  deviceInbox: durationMs("1h", { min: "10m" }),
+});
 
 const Rate = z.strictObject({ perMinute: z.number().positive(), burst: z.int().min(1) });
 
@@ -71,15 +62,9 @@ export const BridgeConfigFile = z.strictObject({
     requestTimeout: durationMs("30s", { min: "1s" }),
   }),
   appservice: z.strictObject({
-    id: z
-      .string()
-      .regex(/^[a-z0-9_-]{1,64}$/)
-      .default("drawbridge"),
+    id: text(/^[a-z0-9_-]{1,64}$/).default("drawbridge"),
     url: z.url({ protocol: /^https?$/ }),
-    senderLocalpart: z
-      .string()
-      .regex(/^[a-z0-9._=/-]{1,64}$/)
-      .default("drawbridge"),
+    senderLocalpart: text(/^[a-z0-9._=/-]{1,64}$/).default("drawbridge"),
     ghostPrefix: GhostPrefix.default("agent_"),
     asToken: SecretReference,
     hsToken: SecretReference,
@@ -89,54 +74,48 @@ export const BridgeConfigFile = z.strictObject({
   database: z.strictObject({ url: SecretReference }),
   /** 32-byte keys, base64, one a line: the first seals prompts and replies at rest, all of them open. */
   contentKeys: SecretReference,
-  language: z
-    .strictObject({
-      default: z.enum(LANGUAGES).default("en"),
-      rooms: z.record(z.string().startsWith("!"), z.enum(LANGUAGES)).default({}),
-    })
-    .prefault({}),
+  language: section({
+    default: z.enum(LANGUAGES).default("en"),
+    rooms: z.record(z.string().startsWith("!"), z.enum(LANGUAGES)).default({}),
+  }),
   agentsFile: z.string().min(1).default("agents.yaml"),
   avatars: z.boolean().default(true),
-  audit: z.strictObject({ file: z.string().min(1).default("audit.jsonl") }).prefault({}),
-  log: z
-    .strictObject({
-      level: z.enum(["debug", "info", "warn", "error"]).default("info"),
-      file: z.string().min(1).optional(),
-    })
-    .prefault({}),
+  audit: section({ file: z.string().min(1).default("audit.jsonl") }),
+  log: section({
+    level: z.enum(["debug", "info", "warn", "error"]).default("info"),
+    file: z.string().min(1).optional(),
+  }),
   traces: z.strictObject({ url: z.url({ protocol: /^https?$/ }) }).optional(),
   encryption: Encryption,
-  catchup: z.strictObject({ rooms: z.boolean().default(true) }).prefault({}),
+  catchup: section({ rooms: z.boolean().default(true) }),
   retention: Retention,
-  limits: z
-    .strictObject({
-      roomQueue: z.int().min(1).default(64),
-      globalQueue: z.int().min(1).default(4_096),
-      serverQueue: z.int().min(1).default(512),
-      agentQueue: z.int().min(1).default(1_024),
-      agentReserve: z.int().min(0).default(8),
-      senderRate: Rate.optional(),
-      serverRate: Rate.optional(),
-      roomEnvelopes: z.int().min(1).default(64),
-      senderEnvelopes: z.int().min(1).default(16),
-      serverEnvelopes: z.int().min(1).default(512),
-      globalEnvelopes: z.int().min(1).default(4_096),
-      transactionBodyBytes: bytes(16 * MiB),
-      concurrency: z.int().min(1).max(1_024).default(64),
-      agentConcurrency: z.int().min(1).max(1_024).optional(),
-      roomGate: durationMs("60s", { min: "1s" }),
-      dispatchDeadline: durationMs("10m", { min: "1s" }),
-      answerDeadline: durationMs("1h", { min: "1s" }),
-      inputWait: durationMs("15m", { min: "1s" }),
-      contextLifetime: durationMs("24h"),
-      replyDeadline: durationMs("24h", { min: "1s" }),
-      agentRequestTimeout: durationMs("60s", { min: "1s" }),
-      answerBytes: bytes(1 * MiB),
-      lease: durationMs("30s", { min: "3s" }),
-      noticeInterval: durationMs("10m"),
-      drain: durationMs("20s", { min: "1s" }),
-    })
-    .prefault({}),
+  limits: section({
+    roomQueue: z.int().min(1).default(64),
+    globalQueue: z.int().min(1).default(4_096),
+    serverQueue: z.int().min(1).default(512),
+    agentQueue: z.int().min(1).default(1_024),
+    agentReserve: z.int().min(0).default(8),
+    senderRate: Rate.optional(),
+    serverRate: Rate.optional(),
+    roomEnvelopes: z.int().min(1).default(64),
+    senderEnvelopes: z.int().min(1).default(16),
+    serverEnvelopes: z.int().min(1).default(512),
+    globalEnvelopes: z.int().min(1).default(4_096),
+    transactionBodyBytes: bytes(16 * MiB),
+    concurrency: z.int().min(1).max(1_024).default(64),
+    agentConcurrency: z.int().min(1).max(1_024).optional(),
+    roomGate: durationMs("60s", { min: "1s" }),
+    dispatchDeadline: durationMs("10m", { min: "1s" }),
+    answerDeadline: durationMs("1h", { min: "1s" }),
+    inputWait: durationMs("15m", { min: "1s" }),
+    contextLifetime: durationMs("24h"),
+    replyDeadline: durationMs("24h", { min: "1s" }),
+    agentRequestTimeout: durationMs("60s", { min: "1s" }),
+    answerBytes: bytes(1 * MiB),
+    lease: durationMs("30s", { min: "3s" }),
+    noticeInterval: durationMs("10m"),
+    drain: durationMs("20s", { min: "1s" }),
+  }),
 });
 
 export type BridgeConfig = InFolder<z.output<typeof BridgeConfigFile>>;

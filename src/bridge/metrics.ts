@@ -174,11 +174,7 @@ const KEPT_MS = 5_000;
 const PATIENCE_MS = 2_000;
 
 /** Returns what brings the gauges up to date; it never rejects. @param read reads what waits now */
-export function waitingGauges(
-  metrics: Metrics,
-  read: () => Promise<Waiting | undefined>,
-  clock: Clock,
-): () => Promise<void> {
+export function waitingGauges(metrics: Metrics, read: () => Promise<Waiting | undefined>, clock: Clock) {
   let reading: Promise<void> | undefined;
   let known: { readonly waiting: Waiting | undefined; readonly at: number } | undefined;
   const renew = async () => {

@@ -40,12 +40,7 @@ const RETRY: Backoff = { firstMs: 1_000, maxMs: 60_000 };
 const OVERTAKEN: TrustDecision = { trust: "unknown", retryAfterMs: 100 };
 const QUARANTINED: TrustDecision = { trust: "quarantined", reason: "agent_card_untrusted" };
 /** The agent's answer is final, though it is no card. The others may pass by themselves. */
-const FINAL_FAILURES: ReadonlySet<FetchFailure> = new Set([
-  "redirected",
-  "too_large",
-  "media_type_refused",
-  "encoding_refused",
-]);
+const FINAL = new Set<FetchFailure>(["redirected", "too_large", "media_type_refused", "encoding_refused"]);
 const PLAIN_VERSION = /^[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}$/;
 
 type Why = RejectReason | FetchFailure | "not_pinned" | "removed" | undefined;
@@ -121,7 +116,7 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
     const fetched = await fetch(entry.cardUrl, options);
     if (!fetched.fetched) {
       const { failure, status } = fetched;
-      if (FINAL_FAILURES.has(failure)) return { decision: QUARANTINED, why: failure };
+      if (FINAL.has(failure)) return { decision: QUARANTINED, why: failure };
       log.warn({ event: "agent_card_unavailable", agent: target.agentId, failure, status });
       return { decision: { trust: "unknown", retryAfterMs: backoffMs(RETRY, state.failures) } };
     }

@@ -4,22 +4,20 @@ import * as z from "zod";
 import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { INTAKE_ENVELOPE_REASONS, STAGES, TERMINAL_REASONS, TERMINAL_STATES } from "../ledger/states.ts";
 
-const Time = z.string().regex(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
-const matrixId = (form: RegExp) => z.string().regex(form).max(255);
+const text = (form: RegExp) => z.string().regex(form);
+const Time = text(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
+const matrixId = (form: RegExp) => text(form).max(255);
 const EventId = matrixId(/^\$\S+$/);
 const RoomId = matrixId(/^!\S+$/);
 const UserId = matrixId(/^@[^\s:]+:\S+$/);
 
 const Target = z.strictObject({
-  agent: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/),
+  agent: text(/^[a-z0-9][a-z0-9._-]{0,63}$/),
   ghost: UserId,
   /** Digest of the card URL and the pinned identity; `none` when no such agent was configured. */
   fingerprint: z.union([Sha256Digest, z.literal("none")]),
   /** The version its card named. */
-  agent_version: z
-    .string()
-    .regex(/^[0-9A-Za-z.+_-]{1,64}$/)
-    .nullable(),
+  agent_version: text(/^[0-9A-Za-z.+_-]{1,64}$/).nullable(),
 });
 
 /** svc.delegation.v1: one record for each delegation, written with its terminal transition. */
@@ -50,14 +48,8 @@ export const AgentCardAudit = z.strictObject({
   reason: z.enum(["agent_card_verified", "agent_card_untrusted"]),
   target: Target,
   /** Host and port the card was fetched from. */
-  origin: z
-    .string()
-    .regex(/^[0-9A-Za-z.:[\]-]{1,255}$/)
-    .nullable(),
-  key_id: z
-    .string()
-    .regex(/^[\x21-\x7e]{1,128}$/)
-    .nullable(),
+  origin: text(/^[0-9A-Za-z.:[\]-]{1,255}$/).nullable(),
+  key_id: text(/^[\x21-\x7e]{1,128}$/).nullable(),
   card_digest: Sha256Digest.nullable(),
 });
 

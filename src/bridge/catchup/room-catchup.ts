@@ -158,11 +158,7 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     return ok({ window: new Map(), next: now.value, cut: [], unread: 0 });
   }
 
-  async function passOn(
-    window: EventsByRoom,
-    signal: AbortSignal,
-    newer: EventsByRoom = new Map(),
-  ): Promise<RoomCatchupResult> {
+  async function passOn(window: EventsByRoom, signal: AbortSignal, newer: EventsByRoom = new Map()) {
     let events = 0;
     let admitted = 0;
     let complete = true;

@@ -32,6 +32,14 @@ const DELIVERY_HINTS: Readonly<Record<Exclude<KeyDelivery, "works">, string>> = 
   no_key_counts: `The homeserver does not count ghosts' keys in its transactions. ${FLAGS}`,
 };
 
+const HINTS = {
+  device_keys_published:
+    "the device is not open yet; it is tried again by itself. If that lasts, read the bridge's log.",
+  devices_cross_signed:
+    "not cross-signed, so clients that share keys with verified devices alone share none. Start the bridge again; if that does not help, read its log.",
+  key_catchup: "the catchup of to-device messages fails, so lost keys stay lost. Read the homeserver's log.",
+};
+
 const ghostCount = (count: number) => counted(count, "ghost");
 
 function named(ghosts: readonly GhostMxid[]): string {
@@ -46,10 +54,7 @@ export function deviceReadiness(
 ): readonly Readiness[] {
   const statuses = new Map(devices.statuses().map((status) => [status.ghost, status]));
   const running = configured.filter((ghost) => statuses.get(ghost)?.stopped === undefined);
-  const ready = running
-    .flatMap((ghost) => statuses.get(ghost) ?? [])
-    .filter(({ state }) => state === "ready");
-  const readyWith = (has: (status: DeviceStatus) => boolean) => ready.filter(has).map(({ ghost }) => ghost);
+  const ready = running.filter((ghost) => statuses.get(ghost)?.state === "ready");
 
   const checks: Readiness[] = DEVICE_STOP_REASONS.flatMap((reason) => {
     const ghosts = configured.filter((ghost) => statuses.get(ghost)?.stopped === reason);
@@ -57,29 +62,25 @@ export function deviceReadiness(
     const hint = `${named(ghosts)}: ${DEVICE_STOP_HINTS[reason]}`;
     return [{ name: `device_${reason}`, ok: false, blocking: false, found: ghostCount(ghosts.length), hint }];
   });
-  const check = (name: string, of: number, failing: readonly GhostMxid[], hint: string) => {
-    const ok = failing.length === 0;
-    const found = ok ? `yes, of ${ghostCount(of)}` : `no, of ${failing.length} of ${ghostCount(of)}`;
-    checks.push({ name, ok, blocking: false, found, ...(!ok && { hint: `${named(failing)}: ${hint}` }) });
+  const check = (
+    name: keyof typeof HINTS,
+    ghosts: readonly GhostMxid[],
+    isWell: (of?: DeviceStatus) => boolean,
+  ) => {
+    const failing = ghosts.filter((ghost) => !isWell(statuses.get(ghost)));
+    const [ok, all] = [failing.length === 0, ghostCount(ghosts.length)];
+    const found = ok ? `yes, of ${all}` : `no, of ${failing.length} of ${all}`;
+    checks.push({
+      name,
+      ok,
+      blocking: false,
+      found,
+      ...(!ok && { hint: `${named(failing)}: ${HINTS[name]}` }),
+    });
   };
-  check(
-    "device_keys_published",
-    running.length,
-    running.filter((ghost) => statuses.get(ghost)?.state !== "ready"),
-    "the device is not open yet; it is tried again by itself. If that lasts, read the bridge's log.",
-  );
-  check(
-    "devices_cross_signed",
-    ready.length,
-    readyWith(({ crossSigned }) => !crossSigned),
-    "not cross-signed, so clients that share keys with verified devices alone share none. Start the bridge again; if that does not help, read its log.",
-  );
-  check(
-    "key_catchup",
-    ready.length,
-    readyWith(({ catchupFailing }) => catchupFailing),
-    "the catchup of to-device messages fails, so lost keys stay lost. Read the homeserver's log.",
-  );
+  check("device_keys_published", running, (device) => device?.state === "ready");
+  check("devices_cross_signed", ready, (device) => device?.crossSigned === true);
+  check("key_catchup", ready, (device) => device?.catchupFailing === false);
   checks.push(deliveryReadiness(devices.keyDelivery()));
   return checks;
 }

@@ -147,22 +147,12 @@ type ThreadRequest =
   | { readonly do: "shut"; readonly ghost: GhostMxid }
   /** Shuts every machine and closes the database connections. */
   | { readonly do: "close" }
-  | {
-      readonly do: "call";
-      readonly ghost: GhostMxid;
-      readonly call: MachineCall;
-      readonly args: readonly unknown[];
-    };
+  | Readonly<{ do: "call"; ghost: GhostMxid; call: MachineCall; args: readonly unknown[] }>;
 
 export type ToThread = ThreadRequest & { readonly id: number };
 
-export type ThreadErrorKind =
-  | "foreign"
-  | "fence_lost"
-  | "database_unavailable"
-  | "not_open"
-  /** The library refused what it was given. */
-  | "refused";
+/** `refused`: the library refused what it was given. */
+export type ThreadErrorKind = "foreign" | "fence_lost" | "database_unavailable" | "not_open" | "refused";
 
 export type FromThread =
   | { readonly id: number; readonly result: unknown }

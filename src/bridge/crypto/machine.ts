@@ -102,11 +102,7 @@ export class GhostMachine {
   }
 
   /** Opens the machine of a store, and makes what that changed durable, which finishes a new store. */
-  static async open(
-    store: ClaimedStore,
-    policy: DeviceTrustPolicy,
-    deps: StoreRecordsDependencies,
-  ): Promise<GhostMachine> {
+  static async open(store: ClaimedStore, policy: DeviceTrustPolicy, deps: StoreRecordsDependencies) {
     const records = new StoreRecords(store, deps);
     const databases = new StoredDatabases(records, store.layout as readonly DatabaseLayout[]);
     mounted.set(records.name, databases);

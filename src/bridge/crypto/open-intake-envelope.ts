@@ -29,12 +29,7 @@ export interface OpeningDependencies {
 }
 
 export type Opening =
-  | {
-      readonly kind: "opened";
-      readonly event: EncryptedEvent;
-      readonly inside: Inside;
-      readonly by: "catchup" | "after_wait";
-    }
+  | Readonly<{ kind: "opened"; event: EncryptedEvent; inside: Inside; by: "catchup" | "after_wait" }>
   /** The intake envelope will never be opened. `event` is present where it is the one that came in. */
   | { readonly kind: "unreadable"; readonly reason: ExpiryReason; readonly event?: EncryptedEvent }
   | { readonly kind: "missing_key"; readonly event: EncryptedEvent }

@@ -69,11 +69,7 @@ export async function awaitInput(running: RunningDelegation): Promise<Delegation
   return ended ? unanswered() : wait(running.now + POLL_MS);
 }
 
-async function post(
-  running: RunningDelegation,
-  taskId: string,
-  sends: readonly PendingSend[],
-): Promise<DelegationVerdict> {
+async function post(running: RunningDelegation, taskId: string, sends: readonly PendingSend[]) {
   const { claimed, deps } = running;
   for (const [index, send] of sends.entries()) {
     const result = await running.send(send, index > 0);
@@ -117,8 +113,7 @@ const line = (charactersMax: number) =>
   z
     .string()
     .max(charactersMax)
-    .regex(/\S/)
-    .regex(/^\P{Cc}*$/u);
+    .regex(/^(?=.*\S)\P{Cc}*$/su);
 const withKey = ({ id, ...option }: UnknownObject) => (id === undefined ? option : { key: id, ...option });
 const Option = z.preprocess(
   (listed) => (typeof listed === "string" ? { label: listed } : withKey(membersOf(listed))),

@@ -82,11 +82,6 @@ export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> =
 
 export type DelegationVerdict =
   | { readonly kind: "finish"; readonly outcome: DelegationOutcome }
-  | {
-      readonly kind: "defer";
-      readonly wakeAt: number;
-      readonly reason: DeferReason;
-      readonly note?: DeferNote;
-    };
+  | Readonly<{ kind: "defer"; wakeAt: number; reason: DeferReason; note?: DeferNote }>;
 
 export const finish = (outcome: DelegationOutcome): DelegationVerdict => ({ kind: "finish", outcome });

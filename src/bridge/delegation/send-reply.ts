@@ -97,11 +97,7 @@ export async function sendUnsent(
 }
 
 /** The events still unsent; undefined when no content key opens them, and `deadline` has passed. */
-export async function readUnsent(
-  running: RunningDelegation,
-  purpose: SendPurpose,
-  deadline: number,
-): Promise<readonly PendingSend[] | undefined> {
+export async function readUnsent(running: RunningDelegation, purpose: SendPurpose, deadline: number) {
   const { claimed, deps } = running;
   const unlessLate = (error: unknown) => {
     if (running.now < deadline) throw error;

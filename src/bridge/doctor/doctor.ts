@@ -99,18 +99,13 @@ function examineRegistration(config: BridgeConfig, tokens: AppserviceTokens, hom
     if (passed("token_accepted") && passed("bridge_reachable")) {
       return well("registration", `the homeserver has one with these tokens; ${absent}`);
     }
-    return notKnown(
-      "registration",
-      absent,
-      "Render it with `drawbridge bridge registration` if the homeserver has none yet; else follow the hints below.",
-    );
+    const hint =
+      "Render it with `drawbridge bridge registration` if the homeserver has none yet; else follow the hints below.";
+    return notKnown("registration", absent, hint);
   }
   if (found === renderRegistration(config, tokens)) return well("registration", "as the configuration says");
-  return ill(
-    "registration",
-    `${file} is not what the configuration says`,
-    "Render it again with `drawbridge bridge registration --force`, and restart the homeserver.",
-  );
+  const again = "Render it again with `drawbridge bridge registration --force`, and restart the homeserver.";
+  return ill("registration", `${file} is not what the configuration says`, again);
 }
 
 async function examineHomeserver(
@@ -140,22 +135,14 @@ async function askBridge({ observe }: BridgeConfig): Promise<z.output<typeof Rea
   }
 }
 
-const OTHER_MODE = ill(
-  "bridge: encryption",
-  "it runs in another mode",
-  "Restart the bridge: it reads the mode at its start.",
-);
+const RESTART = "Restart the bridge: it reads the mode at its start.";
+const OTHER_MODE = ill("bridge: encryption", "it runs in another mode", RESTART);
 
 function examineReadiness({ encryption }: BridgeConfig, readiness: z.output<typeof Readyz> | undefined) {
   if (readiness === undefined) {
     const parts = encryption.mode === "refuse" ? "database and ghosts" : "database, ghosts and their keys";
-    return [
-      notKnown(
-        "bridge",
-        `not running, so ${parts} are not looked at`,
-        "Start it with `drawbridge bridge`, then run the doctor again.",
-      ),
-    ];
+    const start = "Start it with `drawbridge bridge`, then run the doctor again.";
+    return [notKnown("bridge", `not running, so ${parts} are not looked at`, start)];
   }
   const { checks } = readiness;
   const isReady = checks.every(({ ok, blocking }) => ok || !blocking);
@@ -189,13 +176,9 @@ async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readon
     return [failed("agents", error)];
   }
   if (entries.length === 0) {
-    return [
-      notKnown(
-        "agents",
-        "none in the file: nobody can be asked",
-        "Add an agent to agents.yaml; where it is rendered from a registry, admit a partner or an agent of your own there.",
-      ),
-    ];
+    const hint =
+      "Add an agent to agents.yaml; where it is rendered from a registry, admit a partner or an agent of your own there.";
+    return [notKnown("agents", "none in the file: nobody can be asked", hint)];
   }
   const found = await mapConcurrent(entries, CARDS_AT_ONCE, ([name, entry]) =>
     examineAgent(name, entry, dirname(file), clock),
@@ -208,19 +191,11 @@ async function examineAgents(config: BridgeConfig, clock: Clock): Promise<readon
 }
 
 /** What stands in the way of asking an agent; undefined when nothing does. */
-async function examineAgent(
-  name: string,
-  entry: AgentEntry,
-  baseDirectory: string,
-  clock: Clock,
-): Promise<Finding | undefined> {
+async function examineAgent(name: string, entry: AgentEntry, baseDirectory: string, clock: Clock) {
   const label = `agent ${name}`;
   if (!isPinned(entry)) {
-    return ill(
-      label,
-      "not pinned, so never asked",
-      "Give it a cardIdentity, allowedServers and allowedSenders, or remove it.",
-    );
+    const hint = "Give it a cardIdentity, allowedServers and allowedSenders, or remove it.";
+    return ill(label, "not pinned, so never asked", hint);
   }
   try {
     if (entry.credentials) readRegistrySecret(entry.credentials.clientSecret, baseDirectory);
@@ -235,11 +210,8 @@ async function examineAgent(
   if (!fetched.fetched) {
     const { failure, status } = fetched;
     if (failure === "address_not_public") {
-      return ill(
-        label,
-        `the host of ${entry.cardUrl} is at a private address`,
-        "If it belongs there, list its origin in allowedOrigins; else the agent is not asked.",
-      );
+      const hint = "If it belongs there, list its origin in allowedOrigins; else the agent is not asked.";
+      return ill(label, `the host of ${entry.cardUrl} is at a private address`, hint);
     }
     return ill(
       label,

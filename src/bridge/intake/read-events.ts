@@ -326,10 +326,7 @@ export function malformedEncrypted({ event, room, raw }: EncryptedEvent, reason:
 }
 
 /** Reads the content of an encrypted event as that of a plain room; empty when it is no message. */
-export function readDecrypted(
-  event: EncryptedEvent,
-  inside: Inside,
-): { readonly message?: MessageEvent; readonly malformed?: MalformedEvent } {
+export function readDecrypted(event: EncryptedEvent, inside: Inside) {
   if (inside.type !== "m.room.message") return {};
   const { raw: _raw, replaces, refersTo: _refersTo, isAutomated, type: _type, ...common } = event;
   try {

@@ -27,8 +27,10 @@ interface Kind {
 }
 
 interface Rows {
-  readonly table: string;
-  readonly key: readonly string[];
+  /** `bridge_NAME` when absent. */
+  readonly table?: string;
+  /** Its ID when absent. */
+  readonly key?: readonly string[];
   /** The time of its end, a column or an expression; an index begins with it. */
   readonly ended: string;
   /** What else must hold: the predicate of that index, and conditions on `e`. */
@@ -39,7 +41,8 @@ interface Rows {
 }
 
 function kind(name: string, keep: Kind["keep"], rows: Rows): Kind {
-  const { table, key, ended, where = "true", change = `DELETE FROM ${table} t USING`, also = "" } = rows;
+  const { table = `bridge_${name}`, key = ["id"], ended, where = "true", also = "" } = rows;
+  const { change = `DELETE FROM ${table} t USING` } = rows;
   const same = key.map((column) => `t.${column} = e.${column}`).join(" AND ");
   const statementOfKind = statement<Deletion>(`retention_${name}`)`
     WITH ended AS MATERIALIZED (
@@ -66,7 +69,6 @@ const dayOf = (time: string) => `floor(extract(epoch FROM ${time}) / 86400)::int
 const KINDS: readonly Kind[] = [
   {
     ...kind("handled_events", ({ handledEvents }) => handledEvents, {
-      table: "bridge_handled_events",
       key: ["matrix_event_id"],
       ended: "handled_at",
       also: `forgotten AS (
@@ -78,22 +80,12 @@ const KINDS: readonly Kind[] = [
       "newest_handled_event",
     )`SELECT max(handled_at) AS newest FROM bridge_handled_events`,
   },
-  kind("malformed_events", ({ malformedEvents }) => malformedEvents, {
-    table: "bridge_malformed_events",
-    key: ["event_sha256"],
-    ended: "received_at",
-  }),
-  kind("device_inbox", ({ deviceInbox }) => deviceInbox, {
-    table: "bridge_device_inbox",
-    key: ["id"],
-    ended: "received_at",
-  }),
+  kind("malformed_events", (keep) => keep.malformedEvents, { key: ["event_sha256"], ended: "received_at" }),
+  kind("device_inbox", (keep) => keep.deviceInbox, { ended: "received_at" }),
   // A bucket that nobody took a token of for so long is full again, as a new one is.
-  kind("limiter", () => WEEK_MS, { table: "bridge_limiter", key: ["bucket"], ended: "refilled_at" }),
+  kind("limiter", () => WEEK_MS, { key: ["bucket"], ended: "refilled_at" }),
   // One that ended while it waited is kept until its room is past it: a claim steps over the row, not over a gap.
   kind("delegations", ({ delegations }) => delegations, {
-    table: "bridge_delegations",
-    key: ["id"],
     ended: "terminal_at",
     where: `NOT EXISTS (SELECT FROM bridge_rooms r WHERE r.room_id = e.room_id
       AND (r.head_seq, r.head_ordinal) <= (e.room_seq, e.room_ordinal))`,
@@ -102,7 +94,6 @@ const KINDS: readonly Kind[] = [
   // An agent could write anything into the name; nothing continues the conversation any more.
   kind("contexts", ({ contexts }) => contexts, {
     table: "bridge_delegations",
-    key: ["id"],
     ended: "CASE WHEN a2a_context_id IS NOT NULL THEN terminal_at END",
     change: "UPDATE bridge_delegations t SET a2a_context_id = NULL FROM",
   }),
@@ -135,12 +126,10 @@ const KINDS: readonly Kind[] = [
   },
   // A room is told once that it is refused; that notice goes with the room.
   kind("notices", ({ notices }) => notices, {
-    table: "bridge_notices",
-    key: ["id"],
     ended: "created_at",
     where: "e.state <> 'pending' AND e.kind <> 'encrypted_room_refused'",
   }),
-  kind("audit", ({ audit }) => audit, { table: "bridge_audit", key: ["id"], ended: "exported_at" }),
+  kind("audit", ({ audit }) => audit, { ended: "exported_at" }),
   {
     name: "members",
     keep: keepRooms,

@@ -159,11 +159,7 @@ export class Homeserver {
    * The state with the empty state key; undefined where there is none. Synapse takes a member that another server invites to
    * its own room for an invited user, who may neither read nor write, and lists it among the joined members as before.
    */
-  async stateEvent(
-    actor: GhostActor,
-    roomId: RoomId,
-    type: string,
-  ): Promise<Outcome<UnknownObject | undefined>> {
+  async stateEvent(actor: GhostActor, roomId: RoomId, type: string) {
     const path = ["rooms", roomId, "state", type, ""];
     const outcome = await this.#http.request("state", "GET", path, { as: actor, schema: AnyObject });
     if (outcome.kind !== "refused" || outcome.errcode !== "M_FORBIDDEN")

@@ -83,11 +83,7 @@ export class HomeserverHttp {
     await this.#agent.destroy();
   }
 
-  async #exchange<Schema extends z.ZodType>(
-    method: Method,
-    url: string,
-    call: ApiCall<Schema>,
-  ): Promise<Outcome<z.output<Schema>>> {
+  async #exchange<Schema extends z.ZodType>(method: Method, url: string, call: ApiCall<Schema>) {
     const deadline = AbortSignal.timeout(call.timeoutMs ?? this.#options.requestTimeoutMs);
     // The caller's signal outlives many requests, so each removes its listener when it ends.
     const stopped = new AbortController();

@@ -44,11 +44,7 @@ export type EncryptEvent = (
  * Whether a room is, or ever was, encrypted. The state of one that is not known to be is read each time: what the ledger knows
  * may be out of date.
  */
-export async function isRoomEncrypted(
-  { homeserver, ledger }: RoomReader,
-  actor: GhostActor,
-  room: RoomId,
-): Promise<Outcome<boolean>> {
+export async function isRoomEncrypted({ homeserver, ledger }: RoomReader, actor: GhostActor, room: RoomId) {
   if (await ledger.isRoomEncrypted(room)) return ok(true);
   const state = await homeserver.stateEvent(actor, room, "m.room.encryption");
   return mapValue(state, (content) => content !== undefined);

@@ -22,10 +22,7 @@ export interface NoticeContext {
 /** Kinds whose opening says everything. */
 const COMPLETE = new Set<NoticeKind>(["encrypted_room_refused", "keys_missing", "delegation_canceled"]);
 
-function bodiesOf(
-  { kind, reason }: NoticeFacts,
-  { texts, readsEncrypted, directory }: NoticeContext,
-): Readonly<Record<string, string>> {
+function bodiesOf({ kind, reason }: NoticeFacts, { texts, readsEncrypted, directory }: NoticeContext) {
   if (kind === "agent_directory") return directoryBodies(directory, texts.directory);
   if (kind === "help") {
     const body = texts.help.map((line) => `- ${line}`).join("\n");
