@@ -39,7 +39,6 @@ export function createEncryption(options: EncryptionOptions) {
   if (mode === "refuse" || storeKeys === undefined) return undefined;
   const takesPart = mode === "on";
   const recent = createRecentEvents(clock);
-
   const configured = async () => [...(await agents.current()).byGhost.keys()];
   const countError = () => metrics.workerErrors.inc({ worker: "intake_envelopes" });
   const devices = new GhostDevices({

@@ -1,5 +1,4 @@
 // What brings events in, wired together: the server of transactions, and the catchup of what the homeserver lost.
-
 import { createCatchup } from "./catchup/catchup.ts";
 import type { BridgeContext } from "./context.ts";
 import type { Encryption } from "./create-encryption.ts";

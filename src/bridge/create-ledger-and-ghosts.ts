@@ -36,8 +36,8 @@ export function createLedgerAndGhosts(
     clock,
     onKeysTooLarge: (user) =>
       log.warn({ user }, "a user has more keys than are read, and gets no room keys for a while"),
-    observe: ({ operation, outcome, durationMs }) =>
-      metrics.homeserverSeconds.observe({ operation, outcome }, durationMs / 1_000),
+    observe: (operation, outcome, ms) =>
+      metrics.homeserverSeconds.observe({ operation, outcome }, ms / 1_000),
   };
   const homeserver = new Homeserver(homeserverOptions);
   const mayMake = async (ghost: GhostMxid) =>

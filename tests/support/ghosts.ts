@@ -55,7 +55,7 @@ export function ghostSide(
     asToken: options.asToken ?? "as-token",
     requestTimeoutMs: options.requestTimeoutMs ?? 30_000,
     clock,
-    observe: ({ operation }) => operations.push(operation),
+    observe: (operation) => operations.push(operation),
   });
   t.after(() => homeserver.close());
   const ledger = memoryGhostLedger();

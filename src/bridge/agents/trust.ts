@@ -64,7 +64,6 @@ export type CardTrustGate = ReturnType<typeof createCardTrustGate>;
 export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: TrustGateOptions) {
   const states = new Map<GhostMxid, TargetState>();
   const recording = new KeyedSerial<GhostMxid>();
-
   const pinOf = ({ entry, fingerprint }: AgentTarget) => (isPinned(entry) ? fingerprint : "none");
 
   function stateOf(target: AgentTarget): TargetState {
@@ -138,12 +137,8 @@ export function createCardTrustGate({ ledger, clock, log, fetch = fetchCard }: T
     const { ghost, agentId, fingerprint: targetFingerprint, entry } = target;
     const { trust } = decision;
     const agentVersion = trust === "verified" ? decision.agentVersion : undefined;
-    const card = {
-      cardDigest,
-      agentVersion,
-      keyId: entry.cardIdentity?.keyId,
-      origin: originOf(entry.cardUrl),
-    };
+    const { keyId } = entry.cardIdentity ?? {};
+    const card = { cardDigest, agentVersion, keyId, origin: originOf(entry.cardUrl) };
     return await write({ ghost, agentId, targetFingerprint, trust, ...card }, why, previous);
   }
 

@@ -64,19 +64,13 @@ export function deviceReadiness(
   });
   const check = (
     name: keyof typeof HINTS,
-    ghosts: readonly GhostMxid[],
-    isWell: (of?: DeviceStatus) => boolean,
+    ghosts: typeof configured,
+    isOk: (of?: DeviceStatus) => boolean,
   ) => {
-    const failing = ghosts.filter((ghost) => !isWell(statuses.get(ghost)));
-    const [ok, all] = [failing.length === 0, ghostCount(ghosts.length)];
-    const found = ok ? `yes, of ${all}` : `no, of ${failing.length} of ${all}`;
-    checks.push({
-      name,
-      ok,
-      blocking: false,
-      found,
-      ...(!ok && { hint: `${named(failing)}: ${HINTS[name]}` }),
-    });
+    const bad = ghosts.filter((ghost) => !isOk(statuses.get(ghost)));
+    const [ok, all] = [bad.length === 0, ghostCount(ghosts.length)];
+    const found = ok ? `yes, of ${all}` : `no, of ${bad.length} of ${all}`;
+    checks.push({ name, ok, blocking: false, found, ...(!ok && { hint: `${named(bad)}: ${HINTS[name]}` }) });
   };
   check("device_keys_published", running, (device) => device?.state === "ready");
   check("devices_cross_signed", ready, (device) => device?.crossSigned === true);

@@ -53,7 +53,6 @@ export function createRoomEncryption(
     if (encryption.value === undefined) return GONE;
     if (members.kind !== "ok") return members;
     const settings = { ...encryption.value, forAllDevices };
-
     const { made } = device.requests;
     await device.track(members.value);
     const queried = await device.requests.drive();

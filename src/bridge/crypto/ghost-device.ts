@@ -269,9 +269,8 @@ export class GhostDevice {
     this.#isConsistent = true;
     await ledger.ghosts.recordStopped(ghost, deviceId, undefined, clock.now());
     // The homeserver itself was restored from a backup: a position from its future would skip messages.
-    const isAhead =
-      record.value !== undefined && store !== undefined && record.value.epoch + 1n < store.epoch;
-    if (isAhead) await ledger.toDevicePositions.set(ghost, null, await ledger.toDevicePositions.get(ghost));
+    const ahead = record.value !== undefined && store !== undefined && record.value.epoch + 1n < store.epoch;
+    if (ahead) await ledger.toDevicePositions.set(ghost, null, await ledger.toDevicePositions.get(ghost));
     // Not awaited: what makes use of a new epoch raises it once more, after this.
     void this.raiseEpoch().catch(() => undefined);
     this.#crossSigned = published.value?.crossSigned === true;

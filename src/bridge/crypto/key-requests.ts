@@ -102,11 +102,9 @@ function requestsFor(devices: readonly DeviceStatus[], { ghosts, event }: AskedF
   // A request is kept while events wait, so what it names is bounded.
   if (!isId(sessionId) || sessionId === "") return [];
   const session = { room, sender, sessionId, senderKey: isId(senderKey) ? senderKey : undefined };
-  return devices
-    .filter(({ ghost, state }) => state === "ready" && ghosts.includes(ghost))
-    .slice(0, GHOSTS_MAX)
-    .map(({ ghost, deviceId }) => {
-      const digest = sha256(JSON.stringify([ghost, room, sender, sessionId]));
-      return { id: digest.toString("hex").slice(0, 32), ghost, deviceId, session };
-    });
+  const ready = devices.filter(({ ghost, state }) => state === "ready" && ghosts.includes(ghost));
+  return ready.slice(0, GHOSTS_MAX).map(({ ghost, deviceId }) => {
+    const digest = sha256(JSON.stringify([ghost, room, sender, sessionId]));
+    return { id: digest.toString("hex").slice(0, 32), ghost, deviceId, session };
+  });
 }

@@ -25,7 +25,6 @@ const AGING = new Set(["inbound_group_sessions3", "olm_hashes", "received_room_k
 const USE_NOTED_DAYS = 7;
 /** A read of more would fill the memory; the machine ends instead. */
 const RECORDS_MAX = 50_000;
-
 const CACHE_BYTES = 16 * 1024 * 1024;
 const ENTRY_BYTES = 300;
 

@@ -10,10 +10,7 @@ const SHOWN_MS = 8_000;
 const ENDED = new Error("ended");
 
 /** @param show tells the homeserver for how long the ghost is typing, 0 to end it; never rejects */
-export function createTyping(
-  clock: Clock,
-  show: (room: RoomId, ghost: GhostMxid, timeoutMs: number) => Promise<unknown>,
-) {
+export function createTyping(clock: Clock, show: (room: RoomId, ghost: GhostMxid, ms: number) => unknown) {
   const typing = new Map<string, { readonly ended: AbortController; readonly shownAt: number }>();
   return (room: RoomId, ghost: GhostMxid, isTyping: boolean): void => {
     const key = `${ghost} ${room}`;

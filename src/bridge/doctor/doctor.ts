@@ -45,7 +45,6 @@ function failed(name: string, error: unknown): Finding {
 }
 
 const PROBE_TIMEOUT_MS = 5_000;
-
 const Readyz = z.object({ checks: z.array(Readiness) });
 
 export async function examineBridge(configFile: string, clock: Clock): Promise<readonly Finding[]> {

@@ -15,7 +15,6 @@ export interface KnownPlaces {
 
 /** What is open before an admission, by share; of the share "" everything is. */
 export type OpenCounts = ReadonlyMap<string, number>;
-
 type EnvelopeDenial = (typeof INTAKE_ENVELOPE_REASONS.denied)[number];
 
 const withReserves = (most: number) => 2 * most;

@@ -195,7 +195,6 @@ export function createReadPositions(pool: Pool, column: "to_device_since" | "roo
     UPDATE bridge_ghosts SET ${column} = NULL WHERE ${column} IS NOT NULL`;
   return {
     forget: () => forget.run(pool, []),
-
     get: async (ghost: GhostMxid) => (await read.first(pool, [ghost]))?.since,
 
     /** Null deletes the position. @throws DrawbridgeError `lease_lost` when another process has moved it since `from` */
@@ -232,7 +231,6 @@ export async function writeDeviceInbox(on: Queryable, mail: readonly DeviceMail[
 export function createDeviceInbox(pool: Pool) {
   return {
     read: (ghosts: readonly GhostMxid[], limit: number) => READ_INBOX.entities(pool, [ghosts, limit]),
-
     delete: (ids: readonly string[]) => DELETE_INBOX.run(pool, [ids]),
   };
 }

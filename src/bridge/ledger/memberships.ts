@@ -142,7 +142,6 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
     },
 
     recordLeft: recordAt(LEFT),
-
     defer: recordAt(DEFERRED),
 
     /** Has a ghost read these rooms, or all that it is in, again, because events of them may have been missed. */

@@ -161,9 +161,7 @@ export function createNotices(pool: Pool) {
     },
 
     recordSent: (notice: ClaimedNotice, eventId: EventId) => update(SENT, notice, eventId),
-
     defer: (notice: ClaimedNotice, wakeAt: number) => update(DEFERRED, notice, toTime(wakeAt)),
-
     drop: (notice: ClaimedNotice) => update(DROPPED, notice),
   };
 }

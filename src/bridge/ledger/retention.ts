@@ -27,8 +27,7 @@ interface Kind {
 }
 
 interface Rows {
-  /** `bridge_NAME` when absent. */
-  readonly table?: string;
+  readonly table: string;
   /** Its ID when absent. */
   readonly key?: readonly string[];
   /** The time of its end, a column or an expression; an index begins with it. */
@@ -41,7 +40,7 @@ interface Rows {
 }
 
 function kind(name: string, keep: Kind["keep"], rows: Rows): Kind {
-  const { table = `bridge_${name}`, key = ["id"], ended, where = "true", also = "" } = rows;
+  const { table, key = ["id"], ended, where = "true", also = "" } = rows;
   const { change = `DELETE FROM ${table} t USING` } = rows;
   const same = key.map((column) => `t.${column} = e.${column}`).join(" AND ");
   const statementOfKind = statement<Deletion>(`retention_${name}`)`
@@ -69,6 +68,7 @@ const dayOf = (time: string) => `floor(extract(epoch FROM ${time}) / 86400)::int
 const KINDS: readonly Kind[] = [
   {
     ...kind("handled_events", ({ handledEvents }) => handledEvents, {
+      table: "bridge_handled_events",
       key: ["matrix_event_id"],
       ended: "handled_at",
       also: `forgotten AS (
@@ -80,12 +80,17 @@ const KINDS: readonly Kind[] = [
       "newest_handled_event",
     )`SELECT max(handled_at) AS newest FROM bridge_handled_events`,
   },
-  kind("malformed_events", (keep) => keep.malformedEvents, { key: ["event_sha256"], ended: "received_at" }),
-  kind("device_inbox", (keep) => keep.deviceInbox, { ended: "received_at" }),
+  kind("malformed_events", ({ malformedEvents }) => malformedEvents, {
+    table: "bridge_malformed_events",
+    key: ["event_sha256"],
+    ended: "received_at",
+  }),
+  kind("device_inbox", (keep) => keep.deviceInbox, { table: "bridge_device_inbox", ended: "received_at" }),
   // A bucket that nobody took a token of for so long is full again, as a new one is.
-  kind("limiter", () => WEEK_MS, { key: ["bucket"], ended: "refilled_at" }),
+  kind("limiter", () => WEEK_MS, { table: "bridge_limiter", key: ["bucket"], ended: "refilled_at" }),
   // One that ended while it waited is kept until its room is past it: a claim steps over the row, not over a gap.
   kind("delegations", ({ delegations }) => delegations, {
+    table: "bridge_delegations",
     ended: "terminal_at",
     where: `NOT EXISTS (SELECT FROM bridge_rooms r WHERE r.room_id = e.room_id
       AND (r.head_seq, r.head_ordinal) <= (e.room_seq, e.room_ordinal))`,
@@ -126,10 +131,11 @@ const KINDS: readonly Kind[] = [
   },
   // A room is told once that it is refused; that notice goes with the room.
   kind("notices", ({ notices }) => notices, {
+    table: "bridge_notices",
     ended: "created_at",
     where: "e.state <> 'pending' AND e.kind <> 'encrypted_room_refused'",
   }),
-  kind("audit", ({ audit }) => audit, { ended: "exported_at" }),
+  kind("audit", ({ audit }) => audit, { table: "bridge_audit", ended: "exported_at" }),
   {
     name: "members",
     keep: keepRooms,

@@ -55,7 +55,6 @@ const RECORD = statement<{ changed: number }>("record_target")`
 export function createTargets(pool: Pool) {
   return {
     get: (ghost: GhostMxid) => TARGETS.first(pool, [ghost]),
-
     list: () => TARGETS.entities(pool, [null]),
 
     /**

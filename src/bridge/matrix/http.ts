@@ -47,11 +47,7 @@ export interface HomeserverOptions {
   readonly clock: Clock;
   /** Told of a user whose keys alone are longer than what is read of an answer. */
   readonly onKeysTooLarge?: (user: string) => void;
-  readonly observe?: (exchange: {
-    operation: string;
-    outcome: Outcome<unknown>["kind"];
-    durationMs: number;
-  }) => void;
+  readonly observe?: (operation: string, outcome: Outcome<unknown>["kind"], ms: number) => void;
 }
 
 export class HomeserverHttp {
@@ -75,7 +71,7 @@ export class HomeserverHttp {
     const { clock, observe } = this.#options;
     const startedAt = clock.now();
     const outcome = await this.#exchange(method, this.#urlOf(path, call), call);
-    observe?.({ operation, outcome: outcome.kind, durationMs: clock.now() - startedAt });
+    observe?.(operation, outcome.kind, clock.now() - startedAt);
     return outcome;
   }
 

@@ -12,7 +12,6 @@ import { type Outcome, ok, refused } from "./request-result.ts";
 const BACKOFF = { firstMs: 60_000, maxMs: 60 * 60_000 };
 const ANSWERS_MAX = 4;
 const REMEMBERED_MAX = 1_000;
-
 const TOO_LARGE = refused(413, "ORG.DRAWBRIDGE.KEYS_TOO_LARGE");
 
 type Send = (body: UnknownObject) => Promise<Outcome<UnknownObject>>;

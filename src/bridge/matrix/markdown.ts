@@ -146,7 +146,6 @@ export const withHtml = (body: string, html: string) => {
 };
 
 export const escapeHtml = (text: string): string => renderer.utils.escapeHtml(text);
-
 export const renderCode = (text: string): string => `<pre><code>${escapeHtml(text)}</code></pre>`;
 
 /** A word joiner (U+2060) between `@` and `room`, so that no client takes it for a mention of everybody. */

@@ -134,7 +134,7 @@ async function findEarlier(
   return unknowable;
 }
 
-const sentAs = (eventId: EventId): SendResult => ({ kind: "sent", eventId });
+export const sentAs = (eventId: EventId): SendResult => ({ kind: "sent", eventId });
 
 function giveBack(outcome: Failure): SendResult {
   if (outcome.kind === "retry") return { kind: "retry", afterMs: outcome.afterMs };

@@ -54,7 +54,6 @@ export interface DirectoryLine {
 }
 
 type Skill = Pick<AgentCard["skills"][number], "name" | "description" | "examples">;
-
 type Words = Texts["directory"];
 
 const LISTED_MAX = 50;

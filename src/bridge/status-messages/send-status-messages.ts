@@ -18,7 +18,7 @@ import { relatesTo } from "../matrix/answer-events.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { plainLine, renderMarkdown, withHtml } from "../matrix/markdown.ts";
 import { DONE } from "../matrix/request-result.ts";
-import { type EncryptEvent, type SenderDependencies, sendOnce } from "../matrix/send-once.ts";
+import { type EncryptEvent, type SenderDependencies, sendOnce, sentAs } from "../matrix/send-once.ts";
 import type { Texts } from "../texts/en.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
 
@@ -59,10 +59,7 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     if (isSaid && isOpen) return await statuses.defer(status, clock.now() + POLL_MS, false);
 
     const content = eventId === undefined ? firstContent(text, status) : editContent(text, eventId);
-    const sent =
-      isSaid && eventId !== undefined
-        ? { kind: "sent" as const, eventId }
-        : await send(status, content, signal);
+    const sent = isSaid && eventId !== undefined ? sentAs(eventId) : await send(status, content, signal);
     if (sent.kind === "retry") return await again(status, sent.afterMs);
     const message = eventId ?? (sent.kind === "sent" ? sent.eventId : undefined);
     const goesOn = isOpen && sent.kind === "sent";

@@ -110,13 +110,9 @@ export class AgentClient {
   /** One page of ListTasks, newest first, with histories and without artifacts. */
   listTasks(page: { token: string; size: number }, signal: AbortSignal) {
     const request = {
-      tenant: "",
-      contextId: "",
-      status: TaskState.TASK_STATE_UNSPECIFIED,
-      pageSize: page.size,
-      pageToken: page.token,
-      statusTimestampAfter: undefined,
-      includeArtifacts: false,
+      ...{ tenant: "", contextId: "", status: TaskState.TASK_STATE_UNSPECIFIED },
+      ...{ pageSize: page.size, pageToken: page.token },
+      ...{ statusTimestampAfter: undefined, includeArtifacts: false },
     };
     return this.#call({ operation: "list", signal }, async (transport, options) => {
       const response = await transport.listTasks(request, options);

@@ -38,15 +38,10 @@ function partsToSend({ text, file }: Question): Part[] {
 
 /** SendMessage or SendStreamingMessage: returns as soon as a task stands, with no history in it. */
 export function sendRequest(question: Question): SendMessageRequest {
+  const { messageId, contextId = "", taskId = "" } = question;
   const message: Message = {
-    messageId: question.messageId,
-    contextId: question.contextId ?? "",
-    taskId: question.taskId ?? "",
-    role: Role.ROLE_USER,
-    parts: partsToSend(question),
-    metadata: undefined,
-    extensions: [],
-    referenceTaskIds: [],
+    ...{ messageId, contextId, taskId, role: Role.ROLE_USER, parts: partsToSend(question) },
+    ...{ metadata: undefined, extensions: [], referenceTaskIds: [] },
   };
   return {
     tenant: "",

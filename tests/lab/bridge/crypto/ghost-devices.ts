@@ -105,7 +105,7 @@ function openSide(
     asToken: synapse.asToken,
     requestTimeoutMs: 30_000,
     clock: systemClock,
-    observe: ({ operation }) => operations.push(operation),
+    observe: (operation) => operations.push(operation),
   });
   const ledger = createLedger(database.pool, ContentKeys.parse(storeKey(9)), {
     noticeIntervalMs: 600_000,
