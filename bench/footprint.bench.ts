@@ -36,7 +36,12 @@ async function footprint(url: string, ghosts: number): Promise<Footprint> {
     Array.from({ length: ghosts }, (_, n): [string, AgentBehaviour] => [`a${n}`, { kind: "answer" }]),
   );
   let answered = 0;
-  const bridge = await startBenchBridge(url, { agents, onSent: () => void answered++ });
+  const bridge = await startBenchBridge(url, {
+    agents,
+    onSent: ({ msgtype }) => {
+      if (msgtype === "m.text") answered += 1;
+    },
+  });
   try {
     await systemClock.sleep(IDLE_MS);
     const idleMiB = bridge.residentMiB();

@@ -143,7 +143,7 @@ async function run({ postgresUrl, progress, minutes = MINUTES }: BenchContext) {
     onSent: (content: SentContent) => {
       const asked = content["m.relates_to"]?.["m.in_reply_to"]?.event_id ?? "";
       const at = askedAt.get(asked);
-      if (at === undefined || content.body === undefined) return;
+      if (at === undefined || content.msgtype !== "m.text") return;
       askedAt.delete(asked);
       if (phase !== undefined) latencies[phase].push(performance.now() - at);
     },

@@ -18,8 +18,9 @@ const MAIN = fileURLToPath(new URL("../../src/cli/main.ts", import.meta.url));
 const READY_TIMEOUT_MS = 120_000;
 const STOP_MS_MAX = 60_000;
 
+/** A message of a ghost: an answer is `m.text`, all else `m.notice`. */
 export interface SentContent {
-  readonly body?: string;
+  readonly msgtype?: string;
   readonly "m.relates_to"?: { readonly "m.in_reply_to"?: { readonly event_id?: string } };
 }
 
@@ -34,7 +35,8 @@ function startHomeserver(onSent: (content: SentContent) => void) {
       const user_id = acting.get("user_id") ?? "@drawbridge:a.test";
       return sendJson(response, { user_id, device_id: acting.get("device_id") ?? undefined });
     }
-    if (request.method === "GET" && path.includes("/account_data/")) {
+    // No room is encrypted, and nothing is pinned.
+    if (request.method === "GET" && (path.includes("/account_data/") || path.includes("/state/"))) {
       return sendJson(response, { errcode: "M_NOT_FOUND", error: "Nothing is kept." }, 404);
     }
     if (path.includes("/ping")) return sendJson(response, { duration_ms: 1 });

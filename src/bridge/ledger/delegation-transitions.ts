@@ -35,36 +35,11 @@ export interface DelegationOutcome {
 }
 
 // Several at once: a bucket is one row, and who spends from it holds it until it has committed.
-// Rows are locked in ascending order, so that two processes never deadlock.
 const BEGIN_DISPATCHES = statement<{
   outcome: "begun" | "canceled" | "lost" | "refused";
   bucket: string | null;
 }>("begin_dispatches")`
-  WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[])
-      WITH ORDINALITY AS u (id, holder, fence, place)
-  ), held AS MATERIALIZED (
-    SELECT a.place, d.id, d.limiter_spent, d.cancel_requested_at IS NOT NULL AS canceled
-    FROM asked a JOIN bridge_delegations d ON d.id = a.id AND d.lease_holder = a.holder AND d.fence = a.fence
-    WHERE d.state = 'dispatching' ORDER BY d.id FOR UPDATE OF d
-  ), wanting AS (
-    SELECT array_agg(h.place) AS askers, array_agg(b.bucket) AS buckets, array_agg(b.per_minute) AS per_minute,
-      array_agg(b.burst) AS bursts
-    FROM unnest($4::bigint[], $5::text[], $6::float8[], $7::float8[]) AS b (place, bucket, per_minute, burst)
-    JOIN held h ON h.place = b.place AND NOT h.limiter_spent AND NOT h.canceled
-  ), spent AS MATERIALIZED (
-    SELECT s.* FROM wanting w, bridge_spend(w.askers, w.buckets, w.per_minute, w.bursts, $8) s
-    WHERE w.askers IS NOT NULL
-  ), begun AS (
-    UPDATE bridge_delegations d SET a2a_attempted = true, a2a_unsettled = true, limiter_spent = true
-    FROM held h WHERE d.id = h.id AND NOT h.canceled
-      AND (h.limiter_spent OR EXISTS (SELECT FROM spent s WHERE s.asker = h.place AND s.refused IS NULL))
-    RETURNING d.id
-  )
-  SELECT CASE WHEN h.id IS NULL THEN 'lost' WHEN h.canceled THEN 'canceled'
-    WHEN EXISTS (SELECT FROM begun b WHERE b.id = h.id) THEN 'begun' ELSE 'refused' END AS outcome,
-    (SELECT s.refused FROM spent s WHERE s.asker = a.place) AS bucket
-  FROM asked a LEFT JOIN held h USING (place) ORDER BY a.place`;
+  SELECT outcome, empty_bucket AS bucket FROM bridge_begin_dispatches($1, $2, $3, $4, $5, $6, $7, $8)`;
 
 interface Dispatch {
   readonly lease: Lease;

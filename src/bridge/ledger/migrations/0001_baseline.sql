@@ -481,28 +481,48 @@ CREATE TABLE bridge_limiter (
 );
 CREATE INDEX bridge_limiter_age ON bridge_limiter (refilled_at);
 
--- Spends one token of each bucket of each asker, or none of an asker for whom one bucket is empty. The arrays have an element
--- for each bucket of each asker; askers are served in ascending order. `refused`: the first empty bucket.
-CREATE FUNCTION bridge_spend(
-  askers bigint[], buckets text[], per_minute float8[], bursts float8[], spent_at timestamptz
-) RETURNS TABLE (asker bigint, refused text) LANGUAGE plpgsql VOLATILE AS $$
+-- Begins the dispatches that are held under these leases: each spends one token of each of its buckets, unless it has before, and
+-- its agent may be called from then on; or one of its buckets is empty, and it spends nothing. One row for each, in their order.
+-- The last four arrays have an element for each bucket of each dispatch, which is named by its place among the first three.
+CREATE FUNCTION bridge_begin_dispatches(
+  ids bigint[], holders text[], fences bigint[],
+  askers bigint[], buckets text[], per_minute float8[], bursts float8[], begun_at timestamptz
+) RETURNS TABLE (outcome text, empty_bucket text) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  dispatch bigint;
+  outcomes text[];
 BEGIN
-  -- In ascending order, so that two processes never deadlock.
+  -- Delegations and buckets are locked in ascending order, so that two processes never deadlock.
+  FOR dispatch IN SELECT u.place FROM unnest(ids) WITH ORDINALITY AS u (id, place) ORDER BY u.id LOOP
+    SELECT CASE WHEN d.cancel_requested_at IS NOT NULL THEN 'canceled' WHEN d.limiter_spent THEN 'begun' ELSE 'asking' END
+      INTO outcome FROM bridge_delegations d
+      WHERE d.id = ids[dispatch] AND d.lease_holder = holders[dispatch] AND d.fence = fences[dispatch] AND d.state = 'dispatching'
+      FOR UPDATE;
+    outcomes[dispatch] := COALESCE(outcome, 'lost');
+  END LOOP;
   INSERT INTO bridge_limiter AS b (bucket, tokens, refilled_at)
-    SELECT w.bucket, max(w.burst), spent_at FROM unnest(buckets, bursts) AS w (bucket, burst)
-    GROUP BY w.bucket ORDER BY w.bucket
+    SELECT w.bucket, max(w.burst), begun_at FROM unnest(askers, buckets, bursts) AS w (asker, bucket, burst)
+    WHERE outcomes[w.asker] = 'asking' GROUP BY w.bucket ORDER BY w.bucket
     ON CONFLICT (bucket) DO UPDATE SET
-      tokens = LEAST(excluded.tokens, b.tokens + GREATEST(0, extract(epoch FROM spent_at - b.refilled_at)::float8) / 60
+      tokens = LEAST(excluded.tokens, b.tokens + GREATEST(0, extract(epoch FROM begun_at - b.refilled_at)::float8) / 60
         * (SELECT max(w.rate) FROM unnest(buckets, per_minute) AS w (bucket, rate) WHERE w.bucket = b.bucket)),
       -- A time far ahead is of a clock that was wrong: until then the bucket would stay as it is.
-      refilled_at = CASE WHEN b.refilled_at > spent_at + interval '1 hour' THEN spent_at ELSE GREATEST(b.refilled_at, spent_at) END;
-  FOR asker IN SELECT DISTINCT a FROM unnest(askers) AS a ORDER BY a LOOP
-    refused := (SELECT b.bucket FROM unnest(askers, buckets) WITH ORDINALITY AS u (of, bucket, place)
-      JOIN bridge_limiter b ON b.bucket = u.bucket
-      WHERE u.of = asker AND b.tokens < 1 ORDER BY u.place LIMIT 1);
-    IF refused IS NULL THEN
+      refilled_at = CASE WHEN b.refilled_at > begun_at + interval '1 hour' THEN begun_at ELSE GREATEST(b.refilled_at, begun_at) END;
+  FOR dispatch IN 1 .. cardinality(ids) LOOP
+    outcome := outcomes[dispatch];
+    empty_bucket := NULL;
+    IF outcome = 'asking' THEN
+      empty_bucket := (SELECT b.bucket FROM unnest(askers, buckets) WITH ORDINALITY AS u (asker, bucket, place)
+        JOIN bridge_limiter b ON b.bucket = u.bucket
+        WHERE u.asker = dispatch AND b.tokens < 1 ORDER BY u.place LIMIT 1);
+      outcome := CASE WHEN empty_bucket IS NULL THEN 'begun' ELSE 'refused' END;
+    END IF;
+    IF outcome = 'begun' THEN
       UPDATE bridge_limiter b SET tokens = b.tokens - 1
-        FROM unnest(askers, buckets) AS u (of, bucket) WHERE u.of = asker AND b.bucket = u.bucket;
+        FROM unnest(askers, buckets) AS u (asker, bucket)
+        WHERE outcomes[u.asker] = 'asking' AND u.asker = dispatch AND b.bucket = u.bucket;
+      UPDATE bridge_delegations d SET a2a_attempted = true, a2a_unsettled = true, limiter_spent = true
+        WHERE d.id = ids[dispatch] AND d.lease_holder = holders[dispatch] AND d.fence = fences[dispatch];
     END IF;
     RETURN NEXT;
   END LOOP;
