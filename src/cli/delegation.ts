@@ -1,8 +1,8 @@
 // drawbridge delegation: the questions that a bridge has taken.
 import type { OpenDelegation } from "../bridge/ledger/operator-commands.ts";
-import { DrawbridgeError } from "../domain/errors.ts";
 import { defineCommand, OPTION, print } from "./lib/command.ts";
-import { changing, delegationTable, inJson, onLedger, type Subject, showing } from "./lib/waiting-work.ts";
+import type { Subject } from "./lib/waiting-work.ts";
+import { changing, delegationTable, inJson, notListed, onLedger, showing } from "./lib/waiting-work.ts";
 
 const LIST = "drawbridge delegation list";
 const DELEGATION: Subject<OpenDelegation> = {
@@ -11,9 +11,7 @@ const DELEGATION: Subject<OpenDelegation> = {
   list: LIST,
   find: (operations, id, now) => {
     if (/^[0-9]{1,18}$/.test(id)) return operations.delegation(id, now);
-    throw new DrawbridgeError("usage", "a delegation is named by its number", {
-      hint: `Name one that \`${LIST}\` lists.`,
-    });
+    throw notListed("a delegation is named by its number", LIST);
   },
 };
 

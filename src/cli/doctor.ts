@@ -17,16 +17,14 @@ nothing.
   PROBLEM  wrong; the next line is the hint
 Exit code 1: there is a problem, an invalid configuration included. 5: there is none, and something is not known.`,
   async run(_, options) {
-    const findings = await fromConfigFile(options.config, "bridge", (file) =>
-      examineBridge(file, systemClock),
-    );
-    const json = findings.map((one) => ({ ...one, ok: one.state === "ok" }));
-    const lines = findings.map(({ name, state, found, hint }) => {
+    const checks = await fromConfigFile(options.config, "bridge", (file) => examineBridge(file, systemClock));
+    const json = checks.map((one) => ({ ...one, ok: one.state === "ok" }));
+    const lines = checks.map(({ name, state, found, hint }) => {
       const line = `${MARKS[state].padEnd(WIDTH)}${name}: ${found}\n`;
       return hint === undefined ? line : `${line}${" ".repeat(WIDTH)}${hint}\n`;
     });
     print(options, json, () => lines.join(""));
-    const states = new Set(findings.map(({ state }) => state));
+    const states = new Set(checks.map(({ state }) => state));
     if (states.has("failing")) return "failed";
     return states.has("not_known") ? "incomplete" : "ok";
   },

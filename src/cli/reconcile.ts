@@ -8,15 +8,8 @@ import { follow } from "../federation/reconcile/follow-branch.ts";
 import { reconcilerMetrics, serveMetrics } from "../federation/reconcile/metrics.ts";
 import { type PassResult, type PlaneReport, runPass } from "../federation/reconcile/pass.ts";
 import { serviceLog, stopSignal } from "../runtime/service.ts";
-import {
-  defineCommand,
-  OPTION,
-  type OptionValues,
-  print,
-  renderRows,
-  short,
-  withReason,
-} from "./lib/command.ts";
+import type { OptionValues } from "./lib/command.ts";
+import { defineCommand, OPTION, print, renderRows, short, withReason } from "./lib/command.ts";
 import { openForCommand } from "./lib/federation.ts";
 
 const OPTIONS = [
@@ -70,9 +63,7 @@ function tableOf({ planes }: PassResult): string {
   });
 }
 
-const NOT_APPLIED = {
-  ...{ revision: null, digest: null, at: null, reason: null, outOfReach: [], retryAt: null },
-};
+const NEVER = { revision: null, digest: null, at: null, reason: null, outOfReach: [], retryAt: null };
 
 function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unknown {
   return {
@@ -82,7 +73,7 @@ function jsonOf({ head, revision, direction, refusal, planes }: PassResult): unk
     refused: refusal ?? null,
     planes: planes.map((report) => {
       const { plane, changed, drift, record } = report;
-      const { revision, digest, at, reason, outOfReach, retryAt } = record.applied ?? NOT_APPLIED;
+      const { revision, digest, at, reason, outOfReach, retryAt } = record.applied ?? NEVER;
       const outcome = outcomeOf(report);
       return { plane, revision, digest, at, outcome, reason, outOfReach, retryAt, changed, drift };
     }),

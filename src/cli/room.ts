@@ -23,13 +23,8 @@ The columns are those of the lists of rooms, delegations and encrypted events.`,
       Promise.all([operations.rooms(room), operations.delegations(now, room), operations.envelopes(room)]),
     );
     const summary = found(first, "open work in that room", "drawbridge room list");
-    const json = {
-      ...inJson(summary),
-      delegations: delegations.map(inJson),
-      envelopes: envelopes.map(inJson),
-    };
-    print(options, json, () =>
-      [roomTable([summary]), delegationTable(delegations), envelopeTable(envelopes)].join("\n"),
-    );
+    const waiting = { delegations: delegations.map(inJson), envelopes: envelopes.map(inJson) };
+    const tables = () => [roomTable([summary]), delegationTable(delegations), envelopeTable(envelopes)];
+    print(options, { ...inJson(summary), ...waiting }, () => tables().join("\n"));
   },
 });

@@ -27,20 +27,17 @@ import {
   COMPLETION_PREDICATE_TYPE,
   type CompletionPredicate,
   type CompletionStatement,
-  completionSubjects,
   fileText,
   type OutOfReachEntry,
-  RECORD_SCHEMA,
   type RecordFile,
   STAGE_PREDICATE_TYPE,
-  STATEMENT_PAYLOAD_TYPE,
   STATEMENT_TYPE,
   type StagePredicate,
   type StageStatement,
   type Statement,
-  stageSubjects,
-  statementBytes,
   statementDigest,
+  subjectsOf,
+  unsigned,
 } from "../../src/records/format/statements.ts";
 import type { Trust, TrustedParty } from "../../src/records/format/trust.ts";
 import type { Kept } from "../../src/records/sign/sign-statements.ts";
@@ -95,8 +92,7 @@ export const NO_SCOPE: Scope = {
 };
 
 export function signStatement(statement: Statement<unknown>, signer: Signer): Promise<DsseEnvelope> {
-  const payload = statementBytes(statement).toString("base64");
-  return addSignature({ payloadType: STATEMENT_PAYLOAD_TYPE, payload, signatures: [] }, signer);
+  return addSignature(unsigned(statement), signer);
 }
 
 export function keptAt(file: string): Kept {
@@ -342,7 +338,7 @@ export async function removalOf(remover: Party, partner: Party, changes: Changes
     const predicate = changes.stage?.(plain) ?? plain;
     const statement = {
       _type: STATEMENT_TYPE,
-      subject: stageSubjects(predicate),
+      subject: subjectsOf(predicate),
       predicateType: STAGE_PREDICATE_TYPE,
       predicate,
     } as const;
@@ -368,13 +364,13 @@ export async function removalOf(remover: Party, partner: Party, changes: Changes
   const predicate = changes.completion?.(plain) ?? plain;
   const statement = {
     _type: STATEMENT_TYPE,
-    subject: completionSubjects(predicate),
+    subject: subjectsOf(predicate),
     predicateType: COMPLETION_PREDICATE_TYPE,
     predicate,
   } as const;
   const completion = changes.completed?.(statement) ?? statement;
   const file: RecordFile = {
-    schema: RECORD_SCHEMA,
+    schema: "svc.federation.offboarding_record.v1",
     completion: await bySigners(completion, [remover, partner]),
     stages: await Promise.all(stages.map((stage) => bySigners(stage, [remover, partner]))),
     evidence: [...new Map(evidence.map((item) => [item.digest, item])).values()].sort((left, right) =>

@@ -57,7 +57,7 @@ export interface OpenEnvelope {
   readonly waitsFor: WaitsFor | undefined;
 }
 
-export interface WaitingRoom {
+interface WaitingRoom {
   readonly room: RoomId;
   readonly encrypted: boolean;
   readonly delegations: number;

@@ -11,8 +11,7 @@ role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migra
   async run(_, options) {
     const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
     const applied = await onDatabase(config, async (_, migrated) => migrated);
-    print(options, { applied }, () =>
-      applied === 0 ? "The database is up to date.\n" : `Migrations applied: ${applied}.\n`,
-    );
+    const text = applied === 0 ? "The database is up to date." : `Migrations applied: ${applied}.`;
+    print(options, { applied }, () => `${text}\n`);
   },
 });

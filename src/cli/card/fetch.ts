@@ -4,14 +4,8 @@
 import { exportJWK } from "jose";
 import { stringify } from "yaml";
 import { fetchCard } from "../../cards/fetch.ts";
-import {
-  type CardVerdict,
-  importJwkSet,
-  type ReadCard,
-  readCard,
-  readSignatureEntry,
-  verifyCard,
-} from "../../cards/verify.ts";
+import type { CardVerdict, ReadCard } from "../../cards/verify.ts";
+import { importJwkSet, readCard, readSignatureEntry, verifyCard } from "../../cards/verify.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { quoted } from "../../domain/printable.ts";
@@ -38,6 +32,8 @@ function readSignatures(read: ReadCard) {
   }
 }
 
+type Signatures = ReturnType<typeof readSignatures>;
+
 /** An agents.yaml to start from, in which no server and no sender is allowed yet. */
 function renderEntry(url: string, read: ReadCard, keyId: string, point: { x: string; y: string }) {
   const slug = read.card.name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
@@ -47,25 +43,17 @@ function renderEntry(url: string, read: ReadCard, keyId: string, point: { x: str
   return stringify({ version: 1, agents: { [agentId]: entry } }, { lineWidth: 0 });
 }
 
-function renderFacts(
-  url: string,
-  read: ReadCard,
-  signatures: ReturnType<typeof readSignatures>,
-  verdict?: CardVerdict,
-) {
-  const { card } = read;
+function renderFacts(url: string, { card, digest }: ReadCard, signatures: Signatures, verdict?: CardVerdict) {
   const lines = [
     `card        ${url}`,
     `name        ${quoted(card.name)}`,
     `version     ${quoted(card.version)}`,
-    `digest      ${read.digest}`,
+    `digest      ${digest}`,
     ...card.supportedInterfaces.map(
       ({ protocolBinding, protocolVersion, url: address }) =>
         `interface   ${quoted(protocolBinding)} ${quoted(protocolVersion)} ${quoted(address)}`,
     ),
-    ...signatures.map(
-      ({ keyId, algorithm }) => `signature   kid ${quoted(keyId ?? "")} alg ${quoted(algorithm)}`,
-    ),
+    ...signatures.map((one) => `signature   kid ${quoted(one.keyId ?? "")} alg ${quoted(one.algorithm)}`),
     ...(signatures.length === 0 ? ["signature   none that can be read"] : []),
   ];
   if (verdict === undefined) lines.push("verified    no: give the operator's keys with --jwks");
@@ -93,9 +81,8 @@ export const fetchCommand = defineCommand({
     }
     const signatures = readSignatures(read);
     const verdict = pinned === undefined ? undefined : await verifyCard(bytes, pinned);
-    const keyId = verdict?.accepted
-      ? verdict.keyId
-      : signatures.find((one) => one.algorithm === "ES256")?.keyId;
+    const es256 = signatures.find(({ algorithm }) => algorithm === "ES256");
+    const keyId = verdict?.accepted ? verdict.keyId : es256?.keyId;
     const key = pinned?.find((candidate) => candidate.keyId === keyId)?.key;
     const { x = "FILL IN", y = "FILL IN" } = key === undefined ? {} : await exportJWK(key);
     const { name, version, supportedInterfaces } = read.card;

@@ -6,9 +6,7 @@ import { createFile, PUBLIC } from "../../runtime/write-file.ts";
 import { defineCommand, parser, printText, required } from "../lib/command.ts";
 
 // The key ID names the files too.
-const usable = parser("usable key ID", (text) =>
-  /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(text) ? text : undefined,
-);
+const usable = parser("usable key ID", (text) => /^[a-z0-9][\w.-]{0,127}$/i.exec(text)?.[0]);
 
 export const keygenCommand = defineCommand({
   options: [

@@ -18,17 +18,8 @@ import type { Act } from "../../federation/registry/committed-records.ts";
 import { findPartner, isRemoved } from "../../federation/registry/partner.ts";
 import { plan } from "../../federation/workflow/plan.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
-import {
-  type DeploymentOptions,
-  defineCommand,
-  OPTION,
-  PARTNER,
-  print,
-  printJson,
-  printText,
-  say,
-  short,
-} from "../lib/command.ts";
+import type { DeploymentOptions } from "../lib/command.ts";
+import { defineCommand, OPTION, PARTNER, print, printJson, printText, say, short } from "../lib/command.ts";
 import { openForCommand, planeWords, planText, workflowReporter } from "../lib/federation.ts";
 
 const WORDS = {
@@ -138,11 +129,9 @@ function reportAct({ act, partner, record, recordPath, revision, setAside }: Act
   const who = `${partner.partner.serverName} (${partner.name})`;
   if (record === undefined) {
     say(`${who} is ${WORDS[act].already}.`);
-    if (act === "restore" && isRemoved(partner.partner)) {
-      say(
-        "Its entry declares every plane closed, and a restore opens none: see readmission, if it was removed.",
-      );
-    }
+    const why =
+      "Its entry declares every plane closed, and a restore opens none: see readmission, if it was removed.";
+    if (act === "restore" && isRemoved(partner.partner)) say(why);
   } else {
     say(`${who} is ${WORDS[act].committed} in commit ${short(revision)}. The record:`);
     say(`  git -C ${shellWord(repository)} show ${shellWord(`${short(revision)}:${recordPath}`)}`);
@@ -176,15 +165,13 @@ const NOTHING: Readonly<Partial<Record<PlaneName, string>>> = {
   gateway: "no agent is offered to this partner",
 };
 
-export function stateOf(
-  act: Act,
-  { plane, done, verdict, outcome, reason, repairedAt, conditions }: PlaneResult,
-) {
+export function stateOf(act: Act, result: PlaneResult) {
+  const { plane, done, verdict, outcome, reason, repairedAt, conditions } = result;
+  const { verb, notDone } = WORDS[act];
   if (verdict === "unmanaged") return "not managed here; whoever runs its part has to do it";
-  if (verdict === "unknown") return `${WORDS[act].notDone} (nothing shows it: ${reason ?? "unknown"})`;
-  if (verdict === "not_applicable")
-    return `nothing to ${WORDS[act].verb}: ${NOTHING[plane] ?? "nothing is there"}`;
-  if (!done) return `${WORDS[act].notDone} (${reason ?? outcome ?? "not applied"})`;
+  if (verdict === "unknown") return `${notDone} (nothing shows it: ${reason ?? "unknown"})`;
+  if (verdict === "not_applicable") return `nothing to ${verb}: ${NOTHING[plane] ?? "nothing is there"}`;
+  if (!done) return `${notDone} (${reason ?? outcome ?? "not applied"})`;
   const repaired = repairedAt === null ? "" : `; something of it may have been otherwise until ${repairedAt}`;
   const isPart = conditions.some((one) => one.verdict === "unmanaged");
   return `${WORDS[act].done}${isPart ? " as far as it is managed here" : ""}${repaired}`;

@@ -38,10 +38,9 @@ writes one file, readable by this user alone. No message, prompt or answer is in
 });
 
 export async function writePack(name: string, options: Pick<PackOptions, "config"> & Partial<PackOptions>) {
-  if (options.output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
-  if (options.since === undefined)
-    throw usage("--since is missing", "Say from when on, such as --since 24h.");
-  const { since: from, until: to } = options;
+  const { output, since: from, until: to } = options;
+  if (output === undefined) throw usage("--output is missing", "Name the folder for the pack.");
+  if (from === undefined) throw usage("--since is missing", "Say from when on, such as --since 24h.");
   const since = timeOf("since", from, systemClock.now());
   const until = to === undefined ? undefined : timeOf("until", to, systemClock.now());
   if (until !== undefined && until < since) throw usage("--until is before --since", "Exchange them.");
@@ -51,7 +50,7 @@ export async function writePack(name: string, options: Pick<PackOptions, "config
   const window = { since: timestamp(since), until: timestamp(Math.min(until ?? now, now)) };
   const pack = await assemblePack({ ...probed, window, clock: systemClock });
   const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
-  const file = join(resolve(options.output), fileName);
+  const file = join(resolve(output), fileName);
   writeWhole(file, renderJson(pack), PRIVATE);
   const streams = pack.streams.map(({ stream, matching, refused_lines: refused }) => {
     return { stream, matching, refused };

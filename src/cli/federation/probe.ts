@@ -4,14 +4,11 @@ import { judge, PROBE_HEADER, probeRows, probeSummary } from "../../federation/p
 import { defineCommand, OPTION, PARTNER, print, renderTable } from "../lib/command.ts";
 import { probePartner } from "../lib/federation.ts";
 
+const PLANE = ["--plane <name>", "only this plane", { choices: PLANE_NAMES }] as const;
+
 export const probeCommand = defineCommand({
   arguments: [PARTNER],
-  options: [
-    OPTION.federation,
-    ["--plane <name>", "only this plane", { choices: PLANE_NAMES }],
-    OPTION.probe,
-    OPTION.json,
-  ],
+  options: [OPTION.federation, PLANE, OPTION.probe, OPTION.json],
   help: `
 Asks the operator's own parts, and with --probe-config tries from outside what the partner could try. Every attempt
 is a content-free evidence item; what it sends into a room is an event that no client shows.

@@ -4,14 +4,8 @@ import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
 import { shellWord } from "../../domain/printable.ts";
-import {
-  type AbuseReport,
-  fileReport,
-  type Origin,
-  readSignedReport,
-  signReport,
-  wasRestoredSince,
-} from "../../federation/abuse/report.ts";
+import type { AbuseReport, Origin } from "../../federation/abuse/report.ts";
+import { fileReport, readSignedReport, signReport, wasRestoredSince } from "../../federation/abuse/report.ts";
 import { changeBase } from "../../federation/change/commit-change.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";

@@ -21,11 +21,10 @@ Read from records alone; no server is asked. Exit code 5: a plane is behind the 
     const status = await federationStatus(federation);
     print(options, status, () => textOf(status));
     if (status.refused !== null) return "refused";
-    const isCurrent = status.planes.every(
-      ({ outcome, revision }) =>
-        outcome === "unmanaged" || (outcome === "in_force" && revision === status.head),
-    );
-    return isCurrent ? "ok" : "incomplete";
+    const { head, planes } = status;
+    const isCurrent = ({ outcome, revision }: FederationStatus["planes"][number]) =>
+      outcome === "unmanaged" || (outcome === "in_force" && revision === head);
+    return planes.every(isCurrent) ? "ok" : "incomplete";
   },
 });
 
@@ -50,8 +49,7 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
       DIGEST: (one) => short(one.digest),
       TIME: (one) => one.at ?? "-",
       OUTCOME: (one) => (one.outcome === "never" ? "never applied" : withReason(one.outcome, one.reason)),
-      DRIFT: ({ outcome, drift }) =>
-        outcome === "unmanaged" ? "-" : drift === null ? "not checked" : String(drift),
+      DRIFT: (one) => (one.outcome === "unmanaged" ? "-" : String(one.drift ?? "not checked")),
       "NEXT TRY": (one) => one.retryAt ?? "-",
     }),
     oldest === undefined

@@ -198,10 +198,7 @@ export function renderTable(header: readonly string[], rows: readonly (readonly 
 }
 
 /** A table with a line for each value: what stands in a column of it, by the column's heading. */
-export function renderRows<One>(
-  all: readonly One[],
-  columns: Readonly<Record<string, (one: One) => string>>,
-) {
+export function renderRows<T>(all: readonly T[], columns: Readonly<Record<string, (one: T) => string>>) {
   const rows = all.map((one) => Object.values(columns).map((cell) => cell(one)));
   return renderTable(Object.keys(columns), rows);
 }

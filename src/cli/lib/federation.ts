@@ -65,19 +65,18 @@ function textOf(event: Parameters<Reporter["event"]>[0]): string {
     case "head_refused":
       return [
         `REFUSED: ${event.detail} [${event.reason}]`,
-        event.inForce === null
-          ? "no revision was ever accepted"
-          : `revision ${short(event.inForce)} stays in force`,
+        event.inForce ? `revision ${short(event.inForce)} stays in force` : "no revision was ever accepted",
         `hint: ${event.hint}`,
       ].join("\n");
     case "plane_begun":
       return `${planeWords(event.plane)}: applying ${short(event.revision)}`;
     case "plane_ended": {
-      const hint = event.hint === null ? "" : `\n  hint: ${event.hint}`;
-      const left = event.outOfReach
-        .map((one) => `\n  not reached: ${printableLine(one.subject)} (${one.reason})`)
-        .join("");
-      return `${planeWords(event.plane)}: ${withReason(event.outcome, event.reason)} after ${event.durationMs} ms${hint}${left}`;
+      const { plane, outcome, reason, durationMs, hint } = event;
+      const left = event.outOfReach.map(
+        (one) => `\n  not reached: ${printableLine(one.subject)} (${one.reason})`,
+      );
+      const ended = `${planeWords(plane)}: ${withReason(outcome, reason)} after ${durationMs} ms`;
+      return [ended, ...(hint === null ? [] : [`\n  hint: ${hint}`]), ...left].join("");
     }
     case "plane_waits":
       return `${planeWords(event.plane)}: another process is at work on it; waiting`;

@@ -57,10 +57,8 @@ export function blockLines(blocks: readonly Block[]): readonly string[] {
   ]);
 }
 
-export function nextLine(
-  { next, waiting, ended }: RunStatus,
-  { config, probeConfig, runId }: RunOptions,
-): string {
+export function nextLine({ next, waiting, ended }: RunStatus, options: RunOptions): string {
+  const { config, probeConfig, runId } = options;
   if (ended?.how === "aborted") return `The run was aborted at ${ended.at} (${ended.reason}).`;
   const run = runId === undefined ? "" : ` --run-id ${shellWord(runId)}`;
   const probes = probeConfig !== undefined && ["next", "sign", "complete"].includes(next[0] ?? "");

@@ -1,13 +1,8 @@
 // What the commands on delegations, intake envelopes and rooms share: the ledger, lists, and changes of one of them.
 import { loadBridgeConfig } from "../../bridge/config.ts";
 import { onDatabase } from "../../bridge/database.ts";
-import {
-  createOperations,
-  type OpenDelegation,
-  type OpenEnvelope,
-  type Operations,
-  type WaitingRoom,
-} from "../../bridge/ledger/operator-commands.ts";
+import type { OpenDelegation, OpenEnvelope, Operations } from "../../bridge/ledger/operator-commands.ts";
+import { createOperations } from "../../bridge/ledger/operator-commands.ts";
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { type CommandModule, defineCommand, fromConfigFile, OPTION, print, renderRows } from "./command.ts";
@@ -20,7 +15,11 @@ export function onLedger<T>(file: string, work: (operations: Operations, now: nu
 
 export function found<T>(value: T | undefined, what: string, list: string): T {
   if (value !== undefined) return value;
-  throw new DrawbridgeError("usage", `there is no ${what}`, { hint: `Name one that \`${list}\` lists.` });
+  throw notListed(`there is no ${what}`, list);
+}
+
+export function notListed(message: string, list: string): DrawbridgeError {
+  return new DrawbridgeError("usage", message, { hint: `Name one that \`${list}\` lists.` });
 }
 
 export interface Subject<T> {
@@ -63,8 +62,7 @@ export function changing<T, Result extends string>(
   });
 }
 
-const time = (at: number | undefined) =>
-  at === undefined ? "-" : `${new Date(at).toISOString().slice(0, 19)}Z`;
+const time = (ms?: number) => (ms === undefined ? "-" : `${new Date(ms).toISOString().slice(0, 19)}Z`);
 const words = (text: string | undefined) => (text ?? "-").replaceAll("_", " ");
 
 export function inJson<T extends object>(value: T): Record<string, unknown> {
@@ -109,7 +107,7 @@ export function envelopeTable(envelopes: readonly OpenEnvelope[]): string {
   });
 }
 
-export function roomTable(rooms: readonly WaitingRoom[]): string {
+export function roomTable(rooms: Awaited<ReturnType<Operations["rooms"]>>): string {
   return renderRows(rooms, {
     ROOM: (one) => one.room,
     ENCRYPTED: (one) => (one.encrypted ? "yes" : "no"),

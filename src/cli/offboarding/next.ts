@@ -45,9 +45,7 @@ function resultLines({ did, stage, progress, planes }: NextResult, { steps }: Ru
   if (did === "proved") {
     return [
       `${stage}: ${shownWords(conditions)}${commit}`,
-      ...conditions.map(
-        ({ condition, verdict, evidence }) => `  ${condition}: ${verdict} (${evidence.length} observed)`,
-      ),
+      ...conditions.map((one) => `  ${one.condition}: ${one.verdict} (${one.evidence.length} observed)`),
     ];
   }
   const blocks = steps.find(({ step }) => step === stage)?.blocks ?? [];

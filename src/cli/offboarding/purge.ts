@@ -53,6 +53,7 @@ function planText({ media, rooms, staying }: PurgePlan): string {
   const { files, kept_in_quarantine: left } = media;
   const released = files.filter(({ quarantined }) => quarantined).length;
   const others = media.other_files ?? "an unknown number";
+  const notKnown = "Files in encrypted rooms are not known: homeserver.databaseUrl is not set.";
   return textOf([
     media.purge
       ? `Cached files of the partner: ${files.length} go, of them ${released} out of quarantine; ${left} stay in it.`
@@ -60,9 +61,7 @@ function planText({ media, rooms, staying }: PurgePlan): string {
     media.purge && files.length > 0
       ? `Files of other servers that go with them, and come again when used: ${others}.`
       : "",
-    media.purge && !media.is_whole
-      ? "Files in encrypted rooms are not known: homeserver.databaseUrl is not set."
-      : "",
+    media.purge && !media.is_whole ? notKnown : "",
     renderTableIfAny(
       ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
       rooms.map(({ room, how, events, local_members, other_servers }) => [
@@ -107,8 +106,7 @@ function resultText(state: PurgeState): string {
   return textOf([
     `Purged: ${files} cached files, ${rooms.length} rooms.`,
     ...rooms.map(
-      ({ room, how, before, after }) =>
-        `  ${room} (${how}): ${before} events before, ${after} of others after`,
+      (one) => `  ${one.room} (${one.how}): ${one.before} events before, ${one.after} of others after`,
     ),
     renderTableIfAny(
       ["TABLE", "BEFORE", "AFTER"],

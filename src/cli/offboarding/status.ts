@@ -18,18 +18,18 @@ Read from this organisation's own files; no server is asked.`,
     print(options, options.all === true ? all : all[0], () =>
       all.map((one) => textOf(one, nextLine(one, options))).join("\n"),
     );
-    const isBlocked = all.some(
-      ({ ended, steps }) => ended === null && steps.some(({ blocks }) => blocks.length > 0),
-    );
-    return isBlocked ? "incomplete" : "ok";
+    return all.some((one) => blockedIn(one).length > 0) ? "incomplete" : "ok";
   },
 });
+
+/** What an ended run lacks, nobody can do any more. */
+function blockedIn({ ended, steps }: RunStatus) {
+  return ended === null ? steps.filter(({ blocks }) => blocks.length > 0) : [];
+}
 
 function textOf(status: RunStatus, next: string): string {
   const { run, kind, trigger, remover, partner, self, steps, completion, otherNext, recordFile } = status;
   const other = self === remover ? partner : remover;
-  // What an ended run lacks, nobody can do any more.
-  const blocked = status.ended === null ? steps.filter(({ blocks }) => blocks.length > 0) : [];
   return [
     `${remover} removes ${partner} (${kind}, ${trigger}); this is ${self}`,
     `run ${run}, open since ${status.openedAt}`,
@@ -41,11 +41,15 @@ function textOf(status: RunStatus, next: string): string {
     "",
     `${stepTable(steps)}completion: ${completion.state}${completion.since === null ? "" : ` since ${completion.since}`}`,
     ...status.unmanaged.map(
-      ({ step, conditions }) => `not managed here, so not shown: ${step} (${conditions.join(", ")})`,
+      (one) => `not managed here, so not shown: ${one.step} (${one.conditions.join(", ")})`,
     ),
     ...(recordFile === null ? [] : [`record: ${recordFile}`]),
     ...waiverLines(status.waivedByOther),
-    ...blocked.flatMap(({ step, blocks }) => ["", `${step} cannot be signed:`, ...blockLines(blocks)]),
+    ...blockedIn(status).flatMap(({ step, blocks }) => [
+      "",
+      `${step} cannot be signed:`,
+      ...blockLines(blocks),
+    ]),
     "",
     next,
     ...(otherNext.length === 0 ? [] : [`At ${other}: ${commandsOf(otherNext)}`]),

@@ -17,8 +17,8 @@ the record then says; what is open within reach cannot.`,
     const context = await openOffboarding(options);
     const { reason, by, runId } = options;
     const { run, left } = await waive(context, subject, { reason, by, run: runId });
-    const rest =
-      left.length === 0 ? "Nothing else is out of reach." : `Still out of reach: ${left.join(", ")}`;
-    printDone(context, run, options, { waived: subject, left }, () => [rest]);
+    printDone(context, run, options, { waived: subject, left }, () => [
+      left.length === 0 ? "Nothing else is out of reach." : `Still out of reach: ${left.join(", ")}`,
+    ]);
   },
 });

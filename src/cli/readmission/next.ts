@@ -35,10 +35,9 @@ export function openWords(conditions: Parameters<typeof verdictOf>[0]): string {
 }
 
 function resultText({ readmission, plane, conditions, proved, done }: StepResult): string {
+  const state = proved ? openWords(conditions) : "is NOT OBSERVED OPEN YET";
   return [
-    plane === null
-      ? ""
-      : `\nPlane ${planeLabel(plane)} ${proved ? openWords(conditions) : "is NOT OBSERVED OPEN YET"}\n`,
+    plane === null ? "" : `\nPlane ${planeLabel(plane)} ${state}\n`,
     conditionText(conditions),
     ...(plane === "rooms" && proved ? invitationLines(readmission) : []),
     done ? "The re-admission is complete. What the partner knew before stays known to it.\n" : "",

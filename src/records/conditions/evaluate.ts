@@ -3,25 +3,10 @@
 // are never met; `not_applicable` needs an item of its own; every item that is about a condition must agree with it; an
 // item counts by its probe, vantage, subject, layer, status, reason and time, never by its verdict alone.
 import type { EvidenceItem } from "../format/evidence-item.ts";
-import {
-  counterpartyOf,
-  PLANE_OF_STAGE,
-  STAGES_LEFT_ALONE,
-  type StageName,
-} from "../format/removal-stages.ts";
+import { counterpartyOf, PLANE_OF_STAGE, STAGES_LEFT_ALONE } from "../format/removal-stages.ts";
 import type { StagePredicate } from "../format/statements.ts";
-import {
-  ANY,
-  CHECKS,
-  type Circumstances,
-  type Condition,
-  type CoveredSubject,
-  type Lack,
-  type Observation,
-  type Requirement,
-  SUBJECTS,
-  type Verdict,
-} from "./condition.ts";
+import type { Circumstances, Condition, CoveredSubject, Lack, Observation, Verdict } from "./condition.ts";
+import { ANY, CHECKS, SUBJECTS } from "./condition.ts";
 import { conditionsOf, DUTIES_CONDITIONS } from "./condition-table.ts";
 
 /** How old an item may be when its stage is closed: reading ten thousand rooms takes most of an hour. */
@@ -92,6 +77,8 @@ function evaluateOne(condition: Condition, items: readonly EvidenceItem[], circu
   const lacks = [...unclear, ...missing];
   return found(lacks.length === 0 ? "met" : "unknown", evidence, lacks);
 }
+
+type Requirement = Condition["requirements"][number];
 
 /** Probe of the item by which an organisation says that it does not manage a part. */
 export const PART_MANAGED = "part_managed";
@@ -239,7 +226,7 @@ export type StageWork = Omit<
 /** Probe of the item that says that this kind of removal leaves a plane as it is. */
 export const LEFT_ALONE = "left_alone";
 
-export function conditionsOfStage(stage: StageName): readonly Condition[] {
+export function conditionsOfStage(stage: StageWork["stage"]): readonly Condition[] {
   const plane = PLANE_OF_STAGE[stage];
   return plane === null ? DUTIES_CONDITIONS : conditionsOf(plane, "closed");
 }

@@ -37,8 +37,6 @@ export function preAuthenticationEncoding(payloadType: string, payload: Uint8Arr
 }
 
 export function withSignature(envelope: DsseEnvelope, signature: DsseSignature): DsseEnvelope {
-  const signatures = [...envelope.signatures, signature].sort((left, right) =>
-    left.keyid < right.keyid ? -1 : 1,
-  );
-  return { ...envelope, signatures };
+  const signatures = [...envelope.signatures, signature];
+  return { ...envelope, signatures: signatures.sort((one, other) => (one.keyid < other.keyid ? -1 : 1)) };
 }

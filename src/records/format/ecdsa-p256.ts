@@ -21,10 +21,8 @@ export function readPublicKey(pem: string, source: string): RecordKey {
   }
   const der = key?.export({ format: "der", type: "spki" });
   if (key !== undefined && der?.length === HEAD.length + 64 && der.subarray(0, HEAD.length).equals(HEAD)) {
-    return {
-      keyId: sha256(der).toString("hex"),
-      verifies: (data, signature) => isSignature(data, key, signature),
-    };
+    const verifies = (data: Uint8Array, signature: Uint8Array) => isSignature(data, key, signature);
+    return { keyId: sha256(der).toString("hex"), verifies };
   }
   if (key?.asymmetricKeyType === "ec" && key.asymmetricKeyDetails?.namedCurve === "prime256v1") {
     throw new DrawbridgeError("config_invalid", `${source} is a P-256 key in an unusual form`, {

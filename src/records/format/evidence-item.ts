@@ -73,8 +73,8 @@ export const OWNER_WORD = "owner:";
 /** Prefix of the word by which an organisation says, in its first stage, why it removes the other. */
 export const TRIGGER_WORD = "trigger:";
 /** Prefixes of the words by which an organisation says, in its data duties, how long it keeps what it has. */
-export const RETENTION_WORD = "retention:";
-export const BACKUPS_WORD = "backups_expire_by:";
+const RETENTION_WORD = "retention:";
+const BACKUPS_WORD = "backups_expire_by:";
 /** Prefix of the word that says why a stage was opened before both had signed the one before it. */
 export const SKIPPED_WORD = "countersignature_skipped:";
 export const KEPT_BY_CONTRACT = "kept_by_contract";
@@ -83,9 +83,8 @@ export const DELETIONS: readonly string[] = ["purge_media", "purge_room", "purge
 const ACCOUNTS: ReadonlySet<string> = new Set(["rows_before", "rows_after", "rows_left", "history_kept"]);
 
 export function showsPurge({ probe, verdict, vantage, reason }: EvidenceItem): boolean {
-  return (
-    DELETIONS.includes(probe) && verdict === "closed" && vantage !== "nobody" && reason !== KEPT_BY_CONTRACT
-  );
+  const isDeleted = DELETIONS.includes(probe) && verdict === "closed" && reason !== KEPT_BY_CONTRACT;
+  return isDeleted && vantage !== "nobody";
 }
 
 export function isOfPurge({ probe }: EvidenceItem): boolean {
@@ -96,8 +95,13 @@ export function ownerAttested(attested: readonly string[]): string | undefined {
   return attested.find((word) => word.startsWith(OWNER_WORD))?.slice(OWNER_WORD.length);
 }
 
-export function retentionWord({ state, until }: { readonly state: string; readonly until: string | null }) {
-  return `${RETENTION_WORD}${state}${until === null ? "" : `:${until}`}`;
+export function keptWords(retention: { state: string; until: string | null }, backupsExpireBy: string) {
+  const until = retention.until === null ? "" : `:${retention.until}`;
+  return [`${RETENTION_WORD}${retention.state}${until}`, `${BACKUPS_WORD}${backupsExpireBy}`] as const;
+}
+
+export function isKeptWord(word: string): boolean {
+  return word.startsWith(RETENTION_WORD) || word.startsWith(BACKUPS_WORD);
 }
 
 export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {

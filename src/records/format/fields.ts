@@ -5,27 +5,24 @@ import * as z from "zod";
 import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
 
-/** A word of a closed set, a role, a staff number: no white space, and no `@` of an address. */
-export const Word = z.string().regex(/^[A-Za-z0-9._:-]{1,128}$/, {
-  error: "must be 1 to 128 letters, digits and . _ : -",
-});
+const matching = (pattern: RegExp, error: string) => z.string().regex(pattern, { error });
 
-export const Identifier = z.string().regex(/^[\x21-\x7e]{1,512}$/, {
-  error: "must be 1 to 512 visible characters",
-});
+/** A word of a closed set, a role, a staff number: no white space, and no `@` of an address. */
+export const Word = matching(/^[A-Za-z0-9._:-]{1,128}$/, "must be 1 to 128 letters, digits and . _ : -");
+
+export const Identifier = matching(/^[\x21-\x7e]{1,512}$/, "must be 1 to 512 visible characters");
 
 /** Lower-case hexadecimal SHA-256 of a public key's DER form. */
-export const KeyId = z.string().regex(/^[0-9a-f]{64}$/, { error: "must be 64 hex digits" });
-
-export const RunId = z.string().regex(/^[0-9a-f]{32}$/, { error: "must be 32 hex digits" });
+export const KeyId = matching(/^[0-9a-f]{64}$/, "must be 64 hex digits");
+export const RunId = matching(/^[0-9a-f]{32}$/, "must be 32 hex digits");
 
 export const OrganisationName = z
   .string()
   .refine((text) => parseServerName(text) !== undefined, { error: "must be a server name" });
 
-export const GitRevision = z.string().regex(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/, {
-  error: "must be a whole git revision",
-});
+export const PARTIES = { remover: OrganisationName, partner: OrganisationName } as const;
+
+export const GitRevision = matching(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/, "must be a whole git revision");
 
 /** UTC with milliseconds, as `Date.prototype.toISOString` writes it. Ordered as text. */
 export const Instant = z.iso.datetime({ precision: 3 });

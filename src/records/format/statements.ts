@@ -18,6 +18,7 @@ import {
   Instant,
   KeyId,
   OrganisationName,
+  PARTIES,
   RECORD_EVIDENCE_MAX,
   RECORD_STAGES_MAX,
   RunId,
@@ -59,6 +60,12 @@ export function statementBytes(statement: Statement<unknown>): Buffer {
   return Buffer.from(canonicalize(statement as unknown as Json), "utf8");
 }
 
+/** The DSSE envelope of a statement, without a signature yet. */
+export function unsigned(statement: Statement<unknown>): DsseEnvelope {
+  const payload = statementBytes(statement).toString("base64");
+  return { payloadType: STATEMENT_PAYLOAD_TYPE, payload, signatures: [] };
+}
+
 const digests = new WeakMap<Statement<unknown>, string>();
 
 export function statementDigest(statement: Statement<unknown>): string {
@@ -77,12 +84,9 @@ export const OutOfReachEntry = z.strictObject({
 });
 export type OutOfReachEntry = z.output<typeof OutOfReachEntry>;
 
-const REMOVAL_FIELDS = {
-  run: RunId,
-  kind: z.enum(KINDS),
-  remover: OrganisationName,
-  partner: OrganisationName,
-} as const;
+const REMOVAL_FIELDS = { run: RunId, kind: z.enum(KINDS), ...PARTIES } as const;
+
+const Words = z.array(Word).max(256);
 
 export const STAGE_PREDICATE_TYPE = "urn:drawbridge:offboarding:stage:v1";
 
@@ -99,7 +103,7 @@ export const StagePredicate = z.strictObject({
   /** Digests of the items that show it, ascending. What they show is evaluated, and stated by nobody. */
   evidence: z.array(Sha256Digest).min(1).max(RECORD_EVIDENCE_MAX),
   out_of_reach: z.array(OutOfReachEntry).max(10_000),
-  attested: z.array(Word).max(256),
+  attested: Words,
   opened_at: Instant,
   closed_at: Instant,
   previous: Sha256Digest.nullable(),
@@ -125,6 +129,14 @@ const PlaneRevision = z.strictObject({
   plane: z.enum(PLANE_NAMES),
   revision: GitRevision,
   render: Sha256Digest,
+});
+
+const PassedTest = z.strictObject({
+  ...{ organisation: OrganisationName, command: Word, passed: z.literal(true), at: Instant },
+});
+
+const BoundStage = z.strictObject({
+  ...{ organisation: OrganisationName, stage: z.enum(STAGE_NAMES), statement: Sha256Digest },
 });
 
 const Duties = z.strictObject({
@@ -162,26 +174,14 @@ export const CompletionPredicate = z.strictObject({
   /** Part 2: the change, and how it would be rolled back. */
   references: z.strictObject({ change: Identifier, rollback: Identifier }),
   revisions: z.array(PlaneRevision).max(64),
-  static_tests: z
-    .array(
-      z.strictObject({ organisation: OrganisationName, command: Word, passed: z.literal(true), at: Instant }),
-    )
-    .max(256),
-  stages: z
-    .array(
-      z.strictObject({ organisation: OrganisationName, stage: z.enum(STAGE_NAMES), statement: Sha256Digest }),
-    )
-    .max(RECORD_STAGES_MAX),
+  static_tests: z.array(PassedTest).max(256),
+  stages: z.array(BoundStage).max(RECORD_STAGES_MAX),
   /** Every item of every stage, ascending. */
   evidence: z.array(Sha256Digest).max(RECORD_EVIDENCE_MAX),
   duties: Duties,
   residual: Residual,
   out_of_reach: z.array(OutOfReachEntry).max(100_000),
-  readmission: z.strictObject({
-    possible: z.boolean(),
-    owner: Word.nullable(),
-    conditions: z.array(Word).max(256),
-  }),
+  readmission: z.strictObject({ possible: z.boolean(), owner: Word.nullable(), conditions: Words }),
   completed_at: Instant,
 });
 export type CompletionPredicate = z.output<typeof CompletionPredicate>;
@@ -194,30 +194,37 @@ function subject(name: string, digest: string): Subject {
   return { name, digest: { sha256: hexOfDigest(digest) } };
 }
 
-const evidenceSubject = (digest: string): Subject => subject(`evidence/${hexOfDigest(digest)}`, digest);
-
-export function stageSubjects({ evidence, render }: Pick<StagePredicate, "evidence" | "render">): Subject[] {
-  return [...evidence.map(evidenceSubject), ...(render === null ? [] : [subject("render", render)])];
-}
-
-export function completionSubjects({
+export function subjectsOf({
   evidence,
-  revisions,
-  stages,
-}: Pick<CompletionPredicate, "evidence" | "revisions" | "stages">): Subject[] {
+  render = null,
+  revisions = [],
+  stages = [],
+}: NamedDigests): Subject[] {
   return [
-    ...evidence.map(evidenceSubject),
-    ...revisions.map(({ organisation, plane, render }) => subject(`render/${organisation}/${plane}`, render)),
-    ...stages.map(({ organisation, stage, statement }) =>
-      subject(`stage/${organisation}/${stage}`, statement),
-    ),
+    ...evidence.map((digest) => subject(`evidence/${hexOfDigest(digest)}`, digest)),
+    ...(render === null ? [] : [subject("render", render)]),
+    ...revisions.map((one) => subject(`render/${one.organisation}/${one.plane}`, one.render)),
+    ...stages.map((one) => subject(`stage/${one.organisation}/${one.stage}`, one.statement)),
   ];
 }
 
-export const RECORD_SCHEMA = "svc.federation.offboarding_record.v1";
+/** Reads a predicate as a statement of its kind, in which all else follows from it. */
+export function stateBy<T>(schema: z.ZodType<T>, predicate: StagePredicate | CompletionPredicate) {
+  const predicateType = "stage" in predicate ? STAGE_PREDICATE_TYPE : COMPLETION_PREDICATE_TYPE;
+  return schema.safeParse({
+    _type: STATEMENT_TYPE,
+    subject: subjectsOf(predicate),
+    predicateType,
+    predicate,
+  });
+}
+
+/** What the predicate of a stage or of the completion names. */
+type NamedDigests = Pick<StagePredicate, "evidence"> &
+  Partial<Pick<StagePredicate, "render"> & Pick<CompletionPredicate, "revisions" | "stages">>;
 
 export const RecordFile = z.strictObject({
-  schema: z.literal(RECORD_SCHEMA),
+  schema: z.literal("svc.federation.offboarding_record.v1"),
   completion: DsseEnvelope,
   /** Stage by stage, the remover's statement first. */
   stages: z.array(DsseEnvelope).max(RECORD_STAGES_MAX),
@@ -227,10 +234,8 @@ export type RecordFile = z.output<typeof RecordFile>;
 
 export const fileText = (value: unknown): string => `${canonicalize(value as Json)}\n`;
 
-export const EXCHANGE_SCHEMA = "svc.federation.offboarding_exchange.v1";
-
 export const ExchangeFile = z.strictObject({
-  schema: z.literal(EXCHANGE_SCHEMA),
+  schema: z.literal("svc.federation.offboarding_exchange.v1"),
   run: RunId,
   from: OrganisationName,
   /** DSSE envelopes: six stages of each organisation, and the completion; each that comes is evaluated. */

@@ -6,12 +6,10 @@ import * as z from "zod";
 import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { readPublicKey } from "./ecdsa-p256.ts";
-import { OrganisationName, RunId } from "./fields.ts";
+import { OrganisationName, PARTIES, RunId } from "./fields.ts";
 
-const KeySource = z.union([
-  z.strictObject({ file: z.string().min(1) }),
-  z.strictObject({ text: z.string().min(1) }),
-]);
+const Text = z.string().min(1);
+const KeySource = z.union([z.strictObject({ file: Text }), z.strictObject({ text: Text })]);
 
 export const TrustFile = z.strictObject({
   version: z.literal(1),
@@ -22,13 +20,16 @@ export const TrustFile = z.strictObject({
       error: "an organisation stands twice; list all its keys in one place",
     }),
   /** What the record must be about; a record of anything else does not verify. */
-  expect: z
-    .strictObject({ remover: OrganisationName, partner: OrganisationName, run: RunId.optional() })
-    .optional(),
+  expect: z.strictObject({ ...PARTIES, run: RunId.optional() }).optional(),
 });
 
 export type Trust = Readonly<ReturnType<typeof loadTrust>>;
 export type TrustedParty = Readonly<Trust["parties"][number]>;
+
+/** The organisation whose pinned key this is. */
+export function ownerOf(keyid: string, parties: readonly TrustedParty[]): string | undefined {
+  return parties.find(({ keys }) => keys.some(({ keyId }) => keyId === keyid))?.organisation;
+}
 
 /** Reads a trust file and the keys that it names. @throws DrawbridgeError `config_unreadable` or `config_invalid` */
 export function loadTrust(file: string) {

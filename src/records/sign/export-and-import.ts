@@ -4,35 +4,21 @@
 // each DSSE envelope in it is signed by the other's pinned key; each item is evidence that a statement rests on.
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
-import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, withSignature } from "../format/dsse-envelope.ts";
 import type { EvidenceItem } from "../format/evidence-item.ts";
 import { RECORD_BYTES_MAX, STATEMENT_BYTES_MAX } from "../format/fields.ts";
 import { counterpartyOf } from "../format/removal-stages.ts";
-import {
-  COMPLETION_PREDICATE_TYPE,
-  CompletionStatement,
-  EXCHANGE_SCHEMA,
-  ExchangeFile,
-  fileText,
-  RECORD_SCHEMA,
-  type RecordFile,
-  StageStatement,
-} from "../format/statements.ts";
-import type { Trust, TrustedParty } from "../format/trust.ts";
-import { addProblems, type Problem, problemsOf, REASONS } from "../verify/reasons.ts";
+import type { RecordFile } from "../format/statements.ts";
+import { CompletionStatement, ExchangeFile, fileText, StageStatement } from "../format/statements.ts";
+import { ownerOf, type Trust, type TrustedParty } from "../format/trust.ts";
+import type { Problem } from "../verify/reasons.ts";
+import { addProblems, problemsOf, RecordRefused, refuseUnlessClean } from "../verify/reasons.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
 import { surplusEvidence, verifyRecord } from "../verify/verify-record.ts";
 import { fieldOf, verifyDsseEnvelope } from "../verify/verify-signatures.ts";
-import {
-  inOrder,
-  judgeStage,
-  placeOf,
-  type Removal,
-  readEvidence,
-  strayProblems,
-} from "../verify/verify-stages.ts";
+import type { Removal } from "../verify/verify-stages.ts";
+import { inOrder, judgeStage, placeOf, readEvidence, strayProblems } from "../verify/verify-stages.ts";
 
 export interface OwnRemoval extends Removal {
   readonly self: string;
@@ -68,7 +54,7 @@ export function openFrom(sender: string, removal: OwnRemoval, envelope: unknown)
 }
 
 export function isCompletion(statement: AnyStatement): statement is CompletionStatement {
-  return statement.predicateType === COMPLETION_PREDICATE_TYPE;
+  return statement.predicateType === CompletionStatement.shape.predicateType.value;
 }
 
 export function placeOfStatement(statement: AnyStatement): string {
@@ -85,10 +71,6 @@ export function stagesIn(envelopes: readonly DsseEnvelope[]): ReadonlyMap<string
   return new Map(stages.map((stage) => [placeOf(stage.predicate), stage]));
 }
 
-/** The organisation whose pinned key this is. */
-export const ownerOf = (keyid: string, parties: readonly TrustedParty[]) =>
-  parties.find(({ keys }) => keys.some(({ keyId }) => keyId === keyid))?.organisation;
-
 /** The DSSE envelope with what another copy of it is signed by, as long as that organisation has not signed yet. */
 export function mergeSignatures(held: DsseEnvelope, other: DsseEnvelope, parties: readonly TrustedParty[]) {
   return other.signatures.reduce(
@@ -104,32 +86,6 @@ export function byDigest(items: readonly EvidenceItem[]): ReadonlyMap<string, Ev
   return new Map(items.map((item) => [item.digest, item]));
 }
 
-const PROBLEMS_MAX = 50;
-
-export class RecordRefused extends DrawbridgeError {
-  readonly problems: readonly Problem[];
-
-  constructor(what: string, problems: readonly Problem[]) {
-    // The other organisation's file may have hundreds of thousands of them.
-    const lines = problems
-      .slice(0, PROBLEMS_MAX)
-      .map(
-        ({ reason, where, detail }) =>
-          `  ${reason} at ${where}${detail === undefined ? "" : ` (${detail})`}: ${REASONS[reason].sentence}`,
-      );
-    if (problems.length > PROBLEMS_MAX) lines.push(`  and ${problems.length - PROBLEMS_MAX} more`);
-    const [first] = problems;
-    const hint = first === undefined ? {} : { hint: REASONS[first.reason].hint };
-    super("record_refused", [what, ...lines].join("\n"), hint);
-    this.name = "RecordRefused";
-    this.problems = problems;
-  }
-}
-
-export function refuseUnlessClean(what: string, problems: readonly Problem[]): void {
-  if (problems.length > 0) throw new RecordRefused(what, problems);
-}
-
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
 /** The text of a file for the other organisation. @throws RecordRefused when that one would refuse a DSSE envelope */
@@ -141,8 +97,8 @@ export function exportExchange(removal: OwnRemoval, { envelopes, evidence: held 
   });
   refuseUnlessClean("this must not be passed on", problems);
   const evidence = among(held, evidenceOf([...stagesIn(envelopes).values()]));
-  const file: ExchangeFile = { schema: EXCHANGE_SCHEMA, run, from, envelopes: [...envelopes], evidence };
-  return fileText(file);
+  const schema = "svc.federation.offboarding_exchange.v1" as const;
+  return fileText({ schema, run, from, envelopes: [...envelopes], evidence } satisfies ExchangeFile);
 }
 
 function among(items: readonly EvidenceItem[], digests: ReadonlySet<string>): EvidenceItem[] {
@@ -154,10 +110,10 @@ function among(items: readonly EvidenceItem[], digests: ReadonlySet<string>): Ev
 export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: HeldStatements) {
   const file = readExchange(bytes);
   const other = counterpartyOf(removal.self, removal);
-  const problems: Problem[] = [];
-  if (file.from !== other)
-    problems.push({ reason: "exchange_from_another", where: "file", detail: file.from });
-  if (file.run !== removal.run) problems.push({ reason: "other_run", where: "file", detail: file.run });
+  const problems = problemsOf("file", (report) => {
+    if (file.from !== other) report("exchange_from_another", file.from);
+    if (file.run !== removal.run) report("other_run", file.run);
+  });
   const offered = readEvidence(file.evidence);
   const add = (more: readonly Problem[]) => addProblems(problems, more);
   add(offered.problems.filter(({ reason }) => reason !== "evidence_out_of_order"));
@@ -211,11 +167,10 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
 function readExchange(bytes: Uint8Array): ExchangeFile {
   const parsed = ExchangeFile.safeParse(strictJsonIn(bytes, RECORD_BYTES_MAX));
   if (parsed.success) return parsed.data;
-  const detail = fieldOf(parsed.error) || undefined;
-  throw new RecordRefused(
-    REFUSED,
-    problemsOf("file", (report) => report("exchange_malformed", detail)),
-  );
+  const detail = fieldOf(parsed.error);
+  throw new RecordRefused(REFUSED, [
+    { reason: "exchange_malformed", where: "file", ...(detail !== "" && { detail }) },
+  ]);
 }
 
 export function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelope> {
@@ -236,13 +191,13 @@ export function assembleRecord(held: HeldStatements, trust: Trust): string {
     throw new RecordRefused("there is no record yet", [{ reason: "record_malformed", where: "completion" }]);
   }
   const file: RecordFile = {
-    schema: RECORD_SCHEMA,
+    schema: "svc.federation.offboarding_record.v1",
     completion,
     stages: [...inOrder(statement.predicate, byPlace)],
     evidence: among(held.evidence, new Set(statement.predicate.evidence)),
   };
   const text = fileText(file);
   const { problems } = verifyRecord(Buffer.from(text, "utf8"), trust);
-  if (problems.length > 0) throw new RecordRefused("the record would not verify", problems);
+  refuseUnlessClean("the record would not verify", problems);
   return text;
 }

@@ -9,52 +9,28 @@ import { strictJsonIn } from "../../domain/strict-json.ts";
 import { type DsseEnvelope, DsseEnvelopeDraft } from "../format/dsse-envelope.ts";
 import { RECORD_BYTES_MAX } from "../format/fields.ts";
 import { counterpartyOf, positionOf, STAGE_NAMES } from "../format/removal-stages.ts";
+import type { CompletionPredicate, StagePredicate } from "../format/statements.ts";
 import {
-  COMPLETION_PREDICATE_TYPE,
-  type CompletionPredicate,
   CompletionStatement,
-  completionSubjects,
   fileText,
-  STAGE_PREDICATE_TYPE,
-  STATEMENT_PAYLOAD_TYPE,
-  STATEMENT_TYPE,
-  type StagePredicate,
   StageStatement,
-  type Statement,
-  stageSubjects,
-  statementBytes,
+  stateBy,
   statementDigest,
+  unsigned,
 } from "../format/statements.ts";
-import { addProblems, type Problem } from "../verify/reasons.ts";
-import {
-  bindingProblems,
-  completionProblems,
-  evidenceOf,
-  keyProblems,
-  revisionsOf,
-} from "../verify/verify-completion.ts";
+import { ownerOf } from "../format/trust.ts";
+import { addProblems, type Problem, RecordRefused, refuseUnlessClean } from "../verify/reasons.ts";
+import { boundBy, keyProblems, wholeProblems } from "../verify/verify-completion.ts";
 import { fieldOf, type Signature } from "../verify/verify-signatures.ts";
+import type { Evidence } from "../verify/verify-stages.ts";
+import { inOrder, judgeStage, placeOf, strayProblems, successionProblems } from "../verify/verify-stages.ts";
+import type { AnyStatement, HeldStatements, OwnRemoval } from "./export-and-import.ts";
 import {
-  type Evidence,
-  inOrder,
-  judgeStage,
-  placeOf,
-  sequenceProblems,
-  strayProblems,
-  successionProblems,
-} from "../verify/verify-stages.ts";
-import {
-  type AnyStatement,
   byDigest,
-  type HeldStatements,
   isCompletion,
   makerOf,
-  type OwnRemoval,
   openFrom,
-  ownerOf,
   placeOfStatement,
-  RecordRefused,
-  refuseUnlessClean,
   stagesIn,
   statementIn,
 } from "./export-and-import.ts";
@@ -74,9 +50,7 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
     previous: previous === null ? null : statementDigest(previous),
   };
   const what = `stage ${input.stage} of ${input.organisation} cannot be stated`;
-  const statement = stated(StageStatement, what, {
-    ...{ predicateType: STAGE_PREDICATE_TYPE, subject: stageSubjects(predicate), predicate },
-  });
+  const statement = stated(what, stateBy(StageStatement, predicate));
   refuseUnlessClean(what, [
     ...judgeStage(statement, evidence).problems,
     ...(previous === null ? [] : strayProblems(statement.predicate, previous, placeOf(previous.predicate))),
@@ -85,8 +59,7 @@ export function stageStatement({ previous, ...input }: StageInput, evidence: Evi
   return statement;
 }
 
-function stated<S extends z.ZodType>(schema: S, what: string, body: Omit<Statement<unknown>, "_type">) {
-  const parsed = schema.safeParse({ _type: STATEMENT_TYPE, ...body });
+function stated<T>(what: string, parsed: z.ZodSafeParseResult<T>): T {
   if (parsed.success) return parsed.data;
   const detail = fieldOf(parsed.error);
   throw new RecordRefused(what, [{ reason: "not_a_statement", where: "statement", detail }]);
@@ -101,30 +74,12 @@ export function completionStatement(
   const predicate: CompletionPredicate = {
     schema: "svc.federation.offboarding_completion.v1",
     ...input,
-    revisions: revisionsOf(stages),
-    stages: stages.map((one) => {
-      const { organisation, stage } = one.predicate;
-      return { organisation, stage, statement: statementDigest(one) };
-    }),
-    evidence: [...evidenceOf(stages)].sort(),
+    ...boundBy(stages),
   };
   const what = `run ${input.run} cannot be completed`;
-  const statement = stated(CompletionStatement, what, {
-    ...{ predicateType: COMPLETION_PREDICATE_TYPE, subject: completionSubjects(predicate), predicate },
-  });
+  const statement = stated(what, stateBy(CompletionStatement, predicate));
   refuseUnlessClean(what, wholeProblems(statement, stages, evidence));
   return statement;
-}
-
-function wholeProblems(whole: CompletionStatement, stages: readonly StageStatement[], evidence: Evidence) {
-  const { predicate } = whole;
-  return [
-    ...stages.flatMap((stage) => judgeStage(stage, evidence).problems),
-    ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
-    ...sequenceProblems(predicate, stages),
-    ...completionProblems(whole),
-    ...bindingProblems(predicate, stages, evidence, true),
-  ];
 }
 
 /** Where one statement is kept. `write` returns only when the text would survive a loss of power. */
@@ -214,11 +169,7 @@ function refuseToSign(
 function draftOf(statement: AnyStatement, removal: OwnRemoval, signer: Signer): DsseEnvelope {
   const own = { organisation: removal.self, keyId: signer.keyId };
   refuseToSign(statement, removal.self, removal, [own], []);
-  return {
-    payloadType: STATEMENT_PAYLOAD_TYPE,
-    payload: statementBytes(statement).toString("base64"),
-    signatures: [],
-  };
+  return unsigned(statement);
 }
 
 function keep(kept: Kept, envelope: DsseEnvelope): DsseEnvelope {

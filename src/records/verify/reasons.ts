@@ -1,5 +1,7 @@
 // Why a record is not what it should be: a closed set, each with what to do about it, and the part of a complete record
-// (1 to 6) that it takes away. Published in docs/reference/offboarding-records.md, which a test compares with this file.
+// (1 to 6) that it takes away; and the error that names them. Published in docs/reference/offboarding-records.md, which a
+// test compares with this file.
+import { DrawbridgeError } from "../../domain/errors.ts";
 
 type Part = 1 | 2 | 3 | 4 | 5 | 6;
 
@@ -214,6 +216,30 @@ export function problemsOf(place: string, check: (report: Report) => void): Prob
 /** Adds to a list; there may be more problems than a call has arguments. */
 export function addProblems(problems: Problem[], more: readonly Problem[]): void {
   for (const problem of more) problems.push(problem);
+}
+
+const PROBLEMS_MAX = 50;
+
+export class RecordRefused extends DrawbridgeError {
+  readonly problems: readonly Problem[];
+
+  constructor(what: string, problems: readonly Problem[]) {
+    // The other organisation's file may have hundreds of thousands of them.
+    const lines = problems.slice(0, PROBLEMS_MAX).map(({ reason, where, detail }) => {
+      const about = detail === undefined ? "" : ` (${detail})`;
+      return `  ${reason} at ${where}${about}: ${REASONS[reason].sentence}`;
+    });
+    if (problems.length > PROBLEMS_MAX) lines.push(`  and ${problems.length - PROBLEMS_MAX} more`);
+    const [first] = problems;
+    const hint = first === undefined ? {} : { hint: REASONS[first.reason].hint };
+    super("record_refused", [what, ...lines].join("\n"), hint);
+    this.name = "RecordRefused";
+    this.problems = problems;
+  }
+}
+
+export function refuseUnlessClean(what: string, problems: readonly Problem[]): void {
+  if (problems.length > 0) throw new RecordRefused(what, problems);
 }
 
 /** What a file that nobody vouches for may have written into a place or a name, made safe to print. */

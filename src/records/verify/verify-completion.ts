@@ -1,27 +1,32 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
 import { isDeepStrictEqual } from "node:util";
 import {
-  BACKUPS_WORD,
+  isKeptWord,
   isOfPurge,
+  keptWords,
   ownerAttested,
-  RETENTION_WORD,
-  retentionWord,
   showsPurge,
   TRIGGER_WORD,
 } from "../format/evidence-item.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../format/removal-stages.ts";
+import type { CompletionPredicate, CompletionStatement, OutOfReachEntry } from "../format/statements.ts";
 import {
-  type CompletionPredicate,
-  type CompletionStatement,
-  completionSubjects,
-  type OutOfReachEntry,
   type StagePredicate,
   type StageStatement,
   statementDigest,
+  subjectsOf,
 } from "../format/statements.ts";
 import { type Problem, problemsOf, type Report } from "./reasons.ts";
 import type { Signature } from "./verify-signatures.ts";
-import { type Evidence, inOrder, isAscending, placeOf } from "./verify-stages.ts";
+import type { Evidence } from "./verify-stages.ts";
+import {
+  inOrder,
+  isAscending,
+  judgeStage,
+  placeOf,
+  sequenceProblems,
+  strayProblems,
+} from "./verify-stages.ts";
 
 export function completionProblems({ subject, predicate }: CompletionStatement): Problem[] {
   return problemsOf("completion", (report) => {
@@ -29,12 +34,12 @@ export function completionProblems({ subject, predicate }: CompletionStatement):
     if (predicate.kind === "emergency" && predicate.trigger !== "suspected_compromise") {
       report("kind_contradicts_trigger", predicate.trigger);
     }
-    if (!isDeepStrictEqual(subject, completionSubjects(predicate))) report("subjects_differ");
+    if (!isDeepStrictEqual(subject, subjectsOf(predicate))) report("subjects_differ");
     checkOrganisations(predicate, report);
     const { remover, partner, stages, evidence, duties } = predicate;
     const rank = new Map(statementOrder(remover, partner).map((slot, index) => [placeOf(slot), index]));
-    if (!isAscending(stages.map((stage) => rank.get(placeOf(stage)) ?? 0)))
-      report("bound_out_of_order", "stages");
+    const ranks = stages.map((stage) => rank.get(placeOf(stage)) ?? 0);
+    if (!isAscending(ranks)) report("bound_out_of_order", "stages");
     if (!isAscending(evidence)) report("bound_out_of_order", "evidence");
     const { purge, retention } = duties;
     if (purge.state === "done" && purge.evidence.length === 0) report("purge_not_shown");
@@ -90,12 +95,12 @@ function checkOrganisations(predicate: CompletionPredicate, report: Report): voi
   for (const name of new Set(named.map(({ organisation }) => organisation))) {
     if (!parties.includes(name)) report("not_a_party", name);
   }
+  const tested = static_tests.map(({ organisation }) => organisation);
   for (const party of new Set(parties)) {
     const owners = attestations.filter(({ organisation }) => organisation === party);
     if (owners.length === 0) report("attestation_missing", party);
     if (owners.length > 1) report("attestation_repeated", party);
-    if (!static_tests.some(({ organisation }) => organisation === party))
-      report("static_tests_missing", party);
+    if (!tested.includes(party)) report("static_tests_missing", party);
   }
 }
 
@@ -127,10 +132,34 @@ export function evidenceOf(stages: readonly StageStatement[]): ReadonlySet<strin
 export function revisionsOf(stages: readonly StageStatement[]): CompletionPredicate["revisions"] {
   return stages.flatMap(({ predicate: { organisation, stage, revision, render } }) => {
     const plane = PLANE_OF_STAGE[stage];
-    return plane === null || revision === null || render === null
-      ? []
-      : [{ organisation, plane, revision, render }];
+    if (plane === null || revision === null || render === null) return [];
+    return [{ organisation, plane, revision, render }];
   });
+}
+
+/** What the completion of these stages names of them. */
+export function boundBy(all: readonly StageStatement[]) {
+  const stages = all.map((one) => {
+    const { organisation, stage } = one.predicate;
+    return { organisation, stage, statement: statementDigest(one) };
+  });
+  return { revisions: revisionsOf(all), stages, evidence: [...evidenceOf(all)].sort() };
+}
+
+/** Whatever is wrong with a completion, and with all stages in the order of a record. */
+export function wholeProblems(
+  whole: CompletionStatement,
+  stages: readonly StageStatement[],
+  items: Evidence,
+) {
+  const { predicate } = whole;
+  return [
+    ...stages.flatMap((stage) => judgeStage(stage, items).problems),
+    ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
+    ...sequenceProblems(predicate, stages),
+    ...completionProblems(whole),
+    ...bindingProblems(predicate, stages, items, true),
+  ];
 }
 
 function checkRevisions({ revisions, bound, isWhole, report }: Bound): void {
@@ -209,13 +238,10 @@ function checkOwner({ partner, attestations, static_tests, bound, report }: Boun
 function checkKept({ remover, duties: { retention, backup_expiry }, bound, report }: Bound): void {
   const own = bound.find(({ predicate }) => predicate.organisation === remover && isDuties(predicate));
   if (own === undefined) return;
-  const stated = [retentionWord(retention), `${BACKUPS_WORD}${backup_expiry.by}`];
-  const isAbout = (word: string) => word.startsWith(RETENTION_WORD) || word.startsWith(BACKUPS_WORD);
-  const attested = own.predicate.attested.filter(isAbout);
-  const differing = [...stated, ...attested].filter(
-    (word) => !stated.includes(word) || !attested.includes(word),
-  );
-  for (const word of differing) report("duties_differ", word);
+  const stated: readonly string[] = keptWords(retention, backup_expiry.by);
+  const attested = own.predicate.attested.filter(isKeptWord);
+  const isOfBoth = (word: string) => stated.includes(word) && attested.includes(word);
+  for (const word of [...stated, ...attested]) if (!isOfBoth(word)) report("duties_differ", word);
 }
 
 const isDuties = ({ stage }: StagePredicate): boolean => PLANE_OF_STAGE[stage] === null;

@@ -14,15 +14,8 @@ import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reason
 import { type RecordReport, reportOf } from "./report.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
 import { PARSE_ONCE, type Signature, verifyDsseEnvelope } from "./verify-signatures.ts";
-import {
-  type JudgedStage,
-  judgeStage,
-  placeOf,
-  type Removal,
-  readEvidence,
-  sequenceProblems,
-  strayProblems,
-} from "./verify-stages.ts";
+import type { JudgedStage, Removal } from "./verify-stages.ts";
+import { judgeStage, placeOf, readEvidence, sequenceProblems, strayProblems } from "./verify-stages.ts";
 
 /** Verifies a record file's bytes against whom the auditor trusts; it never throws for what the file holds. */
 export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
@@ -66,7 +59,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   for (const { predicate, problems: found } of judged) {
     // What the partner has not shown is one thing: it has not taken part.
     const isAbsent = isUnilateral && predicate.organisation === predicate.partner;
-    add(isAbsent ? found.filter(({ reason }) => !ABOUT_EVIDENCE.includes(reason)) : found);
+    add(isAbsent ? found.filter(({ reason }) => !UNSHOWN.includes(reason)) : found);
   }
   if (isUnilateral) add([{ reason: "unilateral", where: "partner" }]);
 
@@ -88,21 +81,15 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
 
 /** Whether the partner has stated every stage, and shown nothing closed, though there was something to show. */
 function isDoneByRemoverAlone(judged: readonly JudgedStage[]): boolean {
-  const ofPartner = judged.filter(
-    ({ predicate: { organisation, partner, stage } }) =>
-      organisation === partner && PLANE_OF_STAGE[stage] !== null,
-  );
+  const ofPartner = judged.filter(({ predicate }) => predicate.organisation === predicate.partner);
   const isSilent = ({ isWhole, conditions }: JudgedStage) =>
     isWhole && conditions.every(({ verdict }) => verdict !== "met");
-  const isOwed = ofPartner.some(({ conditions }) => !conditions.every(isSettled));
-  return isOwed && ofPartner.length >= PLANE_NAMES.length && ofPartner.every(isSilent);
+  const onPlanes = ofPartner.filter(({ predicate }) => PLANE_OF_STAGE[predicate.stage] !== null);
+  const isOwed = onPlanes.some(({ conditions }) => !conditions.every(isSettled));
+  return isOwed && onPlanes.length >= PLANE_NAMES.length && onPlanes.every(isSilent);
 }
 
-const ABOUT_EVIDENCE: readonly ReasonCode[] = [
-  "condition_unproved",
-  "condition_refuted",
-  "evidence_shows_nothing",
-];
+const UNSHOWN: readonly ReasonCode[] = ["condition_unproved", "condition_refuted", "evidence_shows_nothing"];
 
 /** The outermost shape alone, so that each part is judged and reported by itself. */
 const Shape = RecordFile.extend({
@@ -120,10 +107,9 @@ function expectationProblems(removal: Removal, { parties, expect }: Trust): Prob
   if (expect === undefined) return [];
   const { run = removal.run, remover, partner } = expect;
   return problemsOf("file", (report) => {
-    for (const name of [remover, partner]) {
-      if (!parties.some(({ organisation }) => organisation === name))
-        report("party_untrusted", name, "trust");
-    }
+    const trusted = parties.map(({ organisation }) => organisation);
+    for (const name of [remover, partner])
+      if (!trusted.includes(name)) report("party_untrusted", name, "trust");
     const areExpected = removal.remover === remover && removal.partner === partner;
     if (!areExpected) report("parties_not_expected", `${removal.remover}, ${removal.partner}`);
     if (removal.run !== run) report("run_not_expected", removal.run);

@@ -15,13 +15,8 @@ import {
   STAGES_OF_REMOVER,
   statementOrder,
 } from "../format/removal-stages.ts";
-import {
-  type StagePredicate,
-  type StageStatement,
-  type Statement,
-  stageSubjects,
-  statementDigest,
-} from "../format/statements.ts";
+import type { StagePredicate, StageStatement, Statement } from "../format/statements.ts";
+import { statementDigest, subjectsOf } from "../format/statements.ts";
 import { type Problem, printable, problemsOf, type Report } from "./reasons.ts";
 import { fieldOf, PARSE_ONCE } from "./verify-signatures.ts";
 
@@ -64,7 +59,7 @@ export function judgeStage(
     // Nobody runs a removal without a homeserver.
     const parts = new Set(scope.parts);
     if (!parts.has("homeserver") || parts.size < scope.parts.length) report("scope_malformed", "parts");
-    if (!isDeepStrictEqual(subject, stageSubjects(predicate))) report("subjects_differ");
+    if (!isDeepStrictEqual(subject, subjectsOf(predicate))) report("subjects_differ");
     if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
     if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
     for (const digest of absent) if (!unusable.has(digest)) report("evidence_missing", digest);
@@ -97,8 +92,7 @@ function checkConditions(
   const { stage, kind, organisation, remover } = predicate;
   for (const { condition, verdict, lacks } of conditions.filter((one) => !isSettled(one))) {
     const [lack] = lacks;
-    const what =
-      lack === undefined ? "" : `: ${lack.probe} by ${lack.vantage} on ${lack.subject ?? "itself"}`;
+    const what = lack ? `: ${lack.probe} by ${lack.vantage} on ${lack.subject ?? "itself"}` : "";
     report(verdict === "not_met" ? "condition_refuted" : "condition_unproved", `${condition}${what}`);
   }
   const isOwed = organisation === remover && STAGES_OF_REMOVER[kind].includes(stage);
@@ -113,20 +107,21 @@ function checkItems(
   report: Report,
 ): void {
   const plane = PLANE_OF_STAGE[predicate.stage];
-  const used = new Set(conditions.flatMap(({ evidence }) => evidence));
+  const other = counterpartyOf(predicate.organisation, predicate);
+  const shown = new Set(conditions.flatMap(({ evidence }) => evidence));
   const listed = new Set(predicate.out_of_reach.map(({ subject }) => subject));
   const opened = Date.parse(predicate.opened_at);
   const closed = Date.parse(predicate.closed_at);
   for (const item of items) {
     const { digest } = item;
     const at = Date.parse(item.at);
-    if (item.partner !== counterpartyOf(predicate.organisation, predicate))
-      report("evidence_about_another", digest);
+    if (item.partner !== other) report("evidence_about_another", digest);
     // Duties are about what each of the planes has left behind.
     else if (plane !== null && item.plane !== plane) report("evidence_of_another_plane", digest);
     else if (at < opened || at > closed) report("evidence_out_of_time", digest);
-    else if (!used.has(digest) && !isLeftOpen(item, listed))
+    else if (!shown.has(digest) && !isLeftOpen(item, listed)) {
       report("evidence_shows_nothing", `${item.probe} ${digest}`);
+    }
   }
 }
 
@@ -228,14 +223,14 @@ function misplaced(expected: readonly string[], places: Iterable<string>): Probl
 /** Whether a statement follows on from the same organisation's stage before it, and was not closed first. */
 export function successionProblems({ predicate }: StageStatement, before: StageStatement): Problem[] {
   const stage = STAGE_NAMES[STAGE_NAMES.indexOf(predicate.stage) - 1];
-  const isBefore =
-    before.predicate.stage === stage && before.predicate.organisation === predicate.organisation;
+  const { predicate: last } = before;
+  const isBefore = last.stage === stage && last.organisation === predicate.organisation;
   // A statement that names none is reported by its own checks.
   const isNamed = predicate.previous === null || predicate.previous === statementDigest(before);
   return problemsOf(placeOf(predicate), (report) => {
     if (!isBefore || !isNamed) report("chain_broken");
-    if (predicate.closed_at < before.predicate.closed_at) report("times_out_of_order", "closed_at");
-    if (scopeOfRun(predicate) !== scopeOfRun(before.predicate)) report("scope_differs");
+    if (predicate.closed_at < last.closed_at) report("times_out_of_order", "closed_at");
+    if (scopeOfRun(predicate) !== scopeOfRun(last)) report("scope_differs");
   });
 }
 

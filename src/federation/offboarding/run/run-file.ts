@@ -13,14 +13,13 @@ import { EvidenceItem, isIntact } from "../../../records/format/evidence-item.ts
 import { GitRevision, Identifier, Instant, Scope, Word } from "../../../records/format/fields.ts";
 import { counterpartyOf, STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
 import { CompletionPredicate } from "../../../records/format/statements.ts";
-import type { TrustedParty } from "../../../records/format/trust.ts";
+import { ownerOf, type TrustedParty } from "../../../records/format/trust.ts";
 import {
   byDigest,
   envelopesByPlace,
   type HeldStatements,
   isCompletion,
   makerOf,
-  ownerOf,
   statementIn,
 } from "../../../records/sign/export-and-import.ts";
 import { scopeOf } from "../../probes/from-inside.ts";

@@ -8,11 +8,10 @@ import {
   isCompletion,
   makerOf,
   placeOfStatement,
-  refuseUnlessClean,
   stagesIn,
   statementIn,
 } from "../../../records/sign/export-and-import.ts";
-import type { Problem } from "../../../records/verify/reasons.ts";
+import { type Problem, refuseUnlessClean } from "../../../records/verify/reasons.ts";
 import { turnProblems } from "../../../records/verify/verify-stages.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";

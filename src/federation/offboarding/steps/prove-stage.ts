@@ -2,9 +2,8 @@
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
 import { isLeftOpen, isSettled } from "../../../records/conditions/evaluate.ts";
 import {
-  BACKUPS_WORD,
+  keptWords,
   OWNER_WORD,
-  retentionWord,
   SKIPPED_WORD,
   startedAtOf,
   TRIGGER_WORD,
@@ -138,9 +137,9 @@ export const STATIC_TESTS_COMMAND = "check:federation";
 function attestedDuties({ facts, run }: RunContext): readonly string[] {
   try {
     const { owner, retention, backupsExpireBy } = facts(run);
+    const [kept, backups] = keptWords(retention, backupsExpireBy);
     return [
-      `${BACKUPS_WORD}${backupsExpireBy}`,
-      retentionWord(retention),
+      ...[backups, kept],
       "replicated_history_not_retracted",
       STATIC_TESTS_COMMAND,
       `${OWNER_WORD}${owner}`,

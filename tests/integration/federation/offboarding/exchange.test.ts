@@ -8,7 +8,7 @@ import { exportStatements, importStatements } from "../../../../src/federation/o
 import { runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { complete } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import type { Trigger } from "../../../../src/records/format/removal-stages.ts";
-import { RecordRefused } from "../../../../src/records/sign/export-and-import.ts";
+import { RecordRefused } from "../../../../src/records/verify/reasons.ts";
 import { runCliHere } from "../../../support/cli-in-process.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { openRunAt } from "../../../support/offboarding.ts";

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { completionSubjects, stageSubjects } from "../../../../src/records/format/statements.ts";
+import { subjectsOf } from "../../../../src/records/format/statements.ts";
 
 describe("subjects of a statement", () => {
   it("two items whose digests begin alike have names of their own, so that nobody can keep a statement from being made [OFF-3]", () => {
     const evidence = ["0", "1"].map((end) => `sha256:${end.padStart(64, "a")}`);
     for (const subjects of [
-      stageSubjects({ evidence, render: null }),
-      completionSubjects({ evidence, revisions: [], stages: [] }),
+      subjectsOf({ evidence, render: null }),
+      subjectsOf({ evidence, revisions: [], stages: [] }),
     ]) {
       assert.equal(new Set(subjects.map(({ name }) => name)).size, 2);
     }

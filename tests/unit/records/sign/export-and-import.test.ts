@@ -19,7 +19,6 @@ import {
   importExchange,
   mergeSignatures,
   type OwnRemoval,
-  RecordRefused,
   stagesIn,
 } from "../../../../src/records/sign/export-and-import.ts";
 import {
@@ -28,7 +27,7 @@ import {
   stageStatement,
 } from "../../../../src/records/sign/sign-statements.ts";
 import { addSignature, type Signer } from "../../../../src/records/sign/signer.ts";
-import type { ReasonCode } from "../../../../src/records/verify/reasons.ts";
+import { type ReasonCode, RecordRefused } from "../../../../src/records/verify/reasons.ts";
 import { verifyRecord } from "../../../../src/records/verify/verify-record.ts";
 import { placeOf } from "../../../../src/records/verify/verify-stages.ts";
 import {
