@@ -41,11 +41,7 @@ export const cancelCommand = changing(
 The asker is told, and the room continues. A bridge that works on the delegation ends it within a third of
 limits.lease, and tells the agent to cancel its task. Exit code 1: it is not open.`,
   async (operations, { id }, now) => (await operations.cancelDelegation(id, now)) ?? "unchanged",
-  {
-    ended: "canceled",
-    requested: "the bridge that works on it will end it",
-    unchanged: "it is not open: nothing was changed",
-  },
+  { ended: "canceled", requested: "the bridge that works on it will end it", unchanged: "it is not open" },
 );
 
 export const retryCommand = changing(
@@ -55,5 +51,5 @@ Ends a back-off: a bridge tries it within a second, and its dispatch deadline or
 waits for its turn when another question is at the head of its room. An ended delegation cannot be tried again: its
 content was deleted. Exit code 1: it is not open, or a bridge works on it.`,
   async (operations, { id }, now) => ((await operations.retryDelegation(id, now)) ? "due" : "unchanged"),
-  { due: "due now", unchanged: "it is not open, or a bridge works on it: nothing was changed" },
+  { due: "due now", unchanged: "it is not open, or a bridge works on it" },
 );

@@ -28,7 +28,7 @@ export const cancelCommand = changing(
 The event is never read, and its room continues. Exit code 1: it does not wait.`,
   async (operations, { event }, now) =>
     (await operations.cancelEnvelope(event, now)) ? "ended" : "unchanged",
-  { ended: "the wait has ended", unchanged: "it does not wait: nothing was changed" },
+  { ended: "the wait has ended", unchanged: "it does not wait" },
 );
 
 export const retryCommand = changing(
@@ -36,5 +36,5 @@ export const retryCommand = changing(
   `
 Exit code 1: it does not wait, or a bridge works on it.`,
   async (operations, { event }, now) => ((await operations.retryEnvelope(event, now)) ? "due" : "unchanged"),
-  { due: "due now", unchanged: "it does not wait, or a bridge works on it: nothing was changed" },
+  { due: "due now", unchanged: "it does not wait, or a bridge works on it" },
 );

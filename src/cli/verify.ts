@@ -70,16 +70,14 @@ function headline({ outcome, problems: wrong, unmanaged, waived }: RecordReport)
   return headlines[outcome];
 }
 
-function about({ removal, digest, signers, statements }: RecordReport): string[] {
+function about({ removal, digest, signers, statements: all }: RecordReport): string[] {
   if (removal === null) return [`File    ${digest}`];
   const { run, kind, trigger, remover, partner, completedAt } = removal;
   return [
     `Removal of ${partner} by ${remover}: ${kind}${trigger === null ? "" : `, ${trigger}`}`,
     `Run     ${run}, ${completedAt === null ? "no completion that verifies" : `completed ${completedAt}`}`,
     `File    ${digest}`,
-    ...signers.map(
-      (one) => `Signed  ${one.organisation}: ${one.statements} of ${statements} by key ${one.keyId}`,
-    ),
+    ...signers.map((one) => `Signed  ${one.organisation}: ${one.statements} of ${all} by key ${one.keyId}`),
   ];
 }
 

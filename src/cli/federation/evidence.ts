@@ -62,9 +62,7 @@ export async function writePack(name: string, options: Pick<PackOptions, "config
   }
 }
 
-function usage(message: string, hint: string): DrawbridgeError {
-  return new DrawbridgeError("usage", message, { hint });
-}
+const usage = (message: string, hint: string) => new DrawbridgeError("usage", message, { hint });
 
 function timeOf(option: string, text: string, nowMs: number): number {
   const ago = parseDurationMs(text);

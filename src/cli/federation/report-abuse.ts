@@ -15,16 +15,7 @@ import { findPartner, isRemoved, partnerEntry, type Registry } from "../../feder
 import type { Revision } from "../../federation/repository/repository.ts";
 import { CLOCK_SKEW_MS } from "../../records/format/fields.ts";
 import { readInput } from "../../runtime/read-input.ts";
-import {
-  defineCommand,
-  OPTION,
-  parser,
-  printData,
-  printText,
-  reportError,
-  say,
-  short,
-} from "../lib/command.ts";
+import { defineCommand, endWith, OPTION, parser, printData, printText, say, short } from "../lib/command.ts";
 import { openForCommand } from "../lib/federation.ts";
 import { performAndPrint } from "./contain-or-restore.ts";
 import { writePack } from "./evidence.ts";
@@ -150,10 +141,10 @@ const evidenceFolder = (config: string): string => join(dirname(resolve(config))
 
 /** Contains, files, makes a pack, each whatever became of the one before. @throws what filing throws, at the end */
 async function containFirst(filing: Filing, name: string, config: string) {
-  const contained = await performAndPrint("contain", name, { config, apply: true }).catch(reportError);
+  const contained = await performAndPrint("contain", name, { config, apply: true }).catch(endWith);
   const [filed] = await Promise.allSettled([fileAndPrint(filing)]);
   const output = evidenceFolder(config);
-  const packed = await writePack(name, { config, output, since: "24h" }).catch(reportError);
+  const packed = await writePack(name, { config, output, since: "24h" }).catch(endWith);
   if (filed.status === "rejected") throw filed.reason;
   return contained === "ok" ? packed : contained;
 }

@@ -1,15 +1,7 @@
 // drawbridge federation status: who is contained and what is in force, from records alone.
 import { type FederationStatus, federationStatus } from "../../federation/containment/federation-status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
-import {
-  defineCommand,
-  OPTION,
-  print,
-  renderRows,
-  renderTableIfAny,
-  short,
-  withReason,
-} from "../lib/command.ts";
+import { defineCommand, OPTION, print, renderRows, short, tableIfAny, withReason } from "../lib/command.ts";
 import { openForCommand, planeWords } from "../lib/federation.ts";
 
 export const statusCommand = defineCommand({
@@ -35,11 +27,11 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
     `head      ${short(head)}\naccepted  ${short(accepted)}\n`,
     refused === null ? "" : `REFUSED: ${refused.detail} [${refused.reason}]\nhint: ${refused.hint}\n`,
     contained.length === 0 ? "No partner is contained.\n" : "",
-    renderTableIfAny(
+    tableIfAny(
       ["CONTAINED", "SERVER", "DECLARED CLOSED"],
       contained.map((one) => [one.name, one.serverName, one.declaredClosed.join(", ")]),
     ),
-    renderTableIfAny(
+    tableIfAny(
       ["NOT ADMITTED", "SERVER"],
       removed.map((one) => [one.name, one.serverName]),
     ),
@@ -59,13 +51,13 @@ function textOf({ head, accepted, refused, contained, removed, planes, drift }: 
       ? ""
       : `Never applied: ${never.join(", ")}. What is in force there was not put there by this deployment, and is not known here.\n` +
         "hint: drawbridge reconcile --once applies all planes; contain and restore apply 5, 4, 2 and 3 alone.\n",
-    renderTableIfAny(
+    tableIfAny(
       ["NOT REACHED", "PARTNER", "WHAT", "WHY", "HINT"],
       planes.flatMap(({ plane, outOfReach }) =>
         outOfReach.map((one) => [planeLabel(plane), one.partner, one.subject, one.reason, one.hint]),
       ),
     ),
-    renderTableIfAny(
+    tableIfAny(
       ["DRIFT PUT RIGHT", "PLANE", "WHAT", "KIND", "KEPT TEXT"],
       drift.map((one) => [one.at, planeLabel(one.plane), one.subject, one.kind, one.kept ?? "-"]),
     ),

@@ -170,25 +170,11 @@ export function print({ json }: { readonly json?: boolean | undefined }, value: 
   else printText(text());
 }
 
-export function printText(text: string): void {
-  process.stdout.write(printableText(text));
-}
-
-export function printJson(value: unknown): void {
-  process.stdout.write(renderJson(value));
-}
-
-export function printData(data: string | Uint8Array): void {
-  process.stdout.write(data);
-}
-
-export function printError(text: string): void {
-  process.stderr.write(printableText(text));
-}
-
-export function say(text: string): void {
-  printError(`${text}\n`);
-}
+export const printData = (data: string | Uint8Array): void => void process.stdout.write(data);
+export const printText = (text: string): void => printData(printableText(text));
+export const printJson = (value: unknown): void => printData(renderJson(value));
+export const printError = (text: string): void => void process.stderr.write(printableText(text));
+export const say = (text: string): void => printError(`${text}\n`);
 
 export function renderTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [header, ...rows.map((row) => row.map(printableLine))];
@@ -203,14 +189,12 @@ export function renderRows<T>(all: readonly T[], columns: Readonly<Record<string
   return renderTable(Object.keys(columns), rows);
 }
 
-export function renderTableIfAny(...[header, rows]: Parameters<typeof renderTable>): string {
+export function tableIfAny(...[header, rows]: Parameters<typeof renderTable>): string {
   return rows.length === 0 ? "" : renderTable(header, rows);
 }
 
 /** A value as indented JSON with a final line break; what could act on a terminal is escaped as JSON escapes it. */
-export function renderJson(value: unknown): string {
-  return `${printableText(JSON.stringify(value, null, 2))}\n`;
-}
+export const renderJson = (value: unknown) => `${printableText(JSON.stringify(value, null, 2))}\n`;
 
 export function short(id: string | null | undefined): string {
   if (id === null || id === undefined) return "-";
@@ -223,7 +207,7 @@ export function withReason(outcome: string, reason: string | null | undefined): 
 }
 
 /** Prints an error. @returns how a command ends with it */
-export function reportError(error: unknown): Ending {
+export function endWith(error: unknown): Ending {
   printError(renderError(error));
   return endingOf(error);
 }
@@ -257,6 +241,6 @@ export async function runWords(build: Build, words: readonly string[]): Promise<
   } catch (error) {
     // Commander has printed its own message already; requested help is no error.
     if (error instanceof CommanderError) return error.exitCode === 0 ? ExitCode.ok : ExitCode.usage;
-    return ExitCode[reportError(error)];
+    return ExitCode[endWith(error)];
   }
 }

@@ -117,10 +117,7 @@ export function conditionText(conditions: readonly JudgedCondition[]): string {
 }
 
 /** @param more lines below a step, by its name */
-export function planText(
-  { steps }: Pick<Plan, "steps">,
-  more: (step: PlannedStep) => readonly string[] = () => [],
-): string {
+export function planText({ steps }: Pick<Plan, "steps">, more = (_: PlannedStep): readonly string[] => []) {
   if (steps.length === 0) return "Nothing is left to be changed.\n";
   return `${steps.map((step) => [...stepLines(step), ...more(step)].join("\n")).join("\n\n")}\n`;
 }

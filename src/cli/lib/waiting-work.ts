@@ -56,8 +56,9 @@ export function changing<T, Result extends string>(
       const result = await onLedger(options.config, async (operations, now) =>
         change(operations, found(await find(operations, name, now), what, list), now),
       );
-      print(options, { result }, () => `${texts[result]}\n`);
-      return result === "unchanged" ? "failed" : "ok";
+      const isChanged = result !== "unchanged";
+      print(options, { result }, () => `${texts[result]}${isChanged ? "" : ": nothing was changed"}\n`);
+      return isChanged ? "ok" : "failed";
     },
   });
 }

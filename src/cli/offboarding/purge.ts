@@ -5,7 +5,7 @@ import type { PurgePlan, PurgeState } from "../../federation/offboarding/duties/
 import { residualReport } from "../../federation/offboarding/duties/residual.ts";
 import { counterpartyIn, findRun } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
-import { defineCommand, OPTION, print, renderTableIfAny, say } from "../lib/command.ts";
+import { defineCommand, OPTION, print, say, tableIfAny } from "../lib/command.ts";
 import { openForCommand } from "../lib/federation.ts";
 
 export const purgeCommand = defineCommand({
@@ -62,7 +62,7 @@ function planText({ media, rooms, staying }: PurgePlan): string {
       ? `Files of other servers that go with them, and come again when used: ${others}.`
       : "",
     media.purge && !media.is_whole ? notKnown : "",
-    renderTableIfAny(
+    tableIfAny(
       ["ROOM", "WHAT GOES", "OWN", "PARTNER", "OTHERS", "OWN MEMBERS", "OTHER SERVERS"],
       rooms.map(({ room, how, events, local_members, other_servers }) => [
         room,
@@ -108,7 +108,7 @@ function resultText(state: PurgeState): string {
     ...rooms.map(
       (one) => `  ${one.room} (${one.how}): ${one.before} events before, ${one.after} of others after`,
     ),
-    renderTableIfAny(
+    tableIfAny(
       ["TABLE", "BEFORE", "AFTER"],
       Object.keys({ ...rows.before, ...rows.after }).map((name) => [
         name,

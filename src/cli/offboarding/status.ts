@@ -18,12 +18,12 @@ Read from this organisation's own files; no server is asked.`,
     print(options, options.all === true ? all : all[0], () =>
       all.map((one) => textOf(one, nextLine(one, options))).join("\n"),
     );
-    return all.some((one) => blockedIn(one).length > 0) ? "incomplete" : "ok";
+    return all.some((one) => blocked(one).length > 0) ? "incomplete" : "ok";
   },
 });
 
 /** What an ended run lacks, nobody can do any more. */
-function blockedIn({ ended, steps }: RunStatus) {
+function blocked({ ended, steps }: RunStatus) {
   return ended === null ? steps.filter(({ blocks }) => blocks.length > 0) : [];
 }
 
@@ -45,7 +45,7 @@ function textOf(status: RunStatus, next: string): string {
     ),
     ...(recordFile === null ? [] : [`record: ${recordFile}`]),
     ...waiverLines(status.waivedByOther),
-    ...blockedIn(status).flatMap(({ step, blocks }) => [
+    ...blocked(status).flatMap(({ step, blocks }) => [
       "",
       `${step} cannot be signed:`,
       ...blockLines(blocks),

@@ -25,9 +25,7 @@ function observed(vantage: Vantage, probe: string, ...answers: readonly Answer[]
 const byOperator = observed.bind(undefined, "operator");
 const asPartner = observed.bind(undefined, "partner");
 
-function checked(observation: Observation, check: Check): Observation {
-  return { ...observation, checks: [check] };
-}
+const checked = (observation: Observation, check: Check) => ({ ...observation, checks: [check] });
 
 /** What the homeserver says of a room: any of these verdicts. */
 function ofRoom(probe: string, layer: string, ...verdicts: readonly Direction[]): Observation {
@@ -50,11 +48,7 @@ const atHomeserver = condition.bind(undefined, "homeserver");
 const atBridge = condition.bind(undefined, "bridge");
 const atGateway = condition.bind(undefined, "gateway");
 
-function need(
-  subjects: Subjects,
-  by: Observation | readonly Observation[],
-  more: Partial<Requirement> = {},
-): Requirement {
+function need(subjects: Subjects, by: Observation | readonly Observation[], more: Partial<Requirement> = {}) {
   return { subjects, anyOf: "probe" in by ? [by] : by, ...more };
 }
 
@@ -103,6 +97,8 @@ const STAYS = open("gateway", ["published_always", "consumed_by_others"], [200])
 
 const UNTRUSTED = ownPart("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"]);
 
+const DENIED = closed("transport", ["federation_denied"], [403]);
+
 /** The server is refused where a join is prepared, or it has no member left through whom it could write. */
 const KEPT_OUT: readonly Answer[] = [
   closed("room_acl", ["server_banned"], [403]),
@@ -110,7 +106,7 @@ const KEPT_OUT: readonly Answer[] = [
   closed("room_membership", ["not_in_room"], [404]),
   closed("room_membership", ["no_member"], [403]),
   closed("homeserver", ["room_blocked"], [403]),
-  closed("transport", ["federation_denied"], [403]),
+  DENIED,
   closed("border", ["not_allowed"], [403]),
 ];
 
@@ -131,23 +127,17 @@ function inEachRoom(name: string, observation: Observation): Condition {
 const POLICY_IN_FORCE = ownPart("policy_in_force", "border", [null], [200]);
 const POLICY_CHECK = ownPart("policy_check", "border", ["server_not_allowed"], [200]);
 /** Where the transport was closed before the border, nothing reaches the border that it could deny. */
-const INVITE_AT_TRANSPORT = asPartner("invite", closed("transport", ["federation_denied"], [403]));
-const INVITE_AT_BORDER = asPartner(
-  "invite",
-  closed("border", ["not_allowed", "dropped", "invite_refused"], [403]),
-);
+const AT_TRANSPORT = asPartner("invite", DENIED);
+const AT_BORDER = asPartner("invite", closed("border", ["not_allowed", "dropped", "invite_refused"], [403]));
+
+const NOT_LISTED = ownPart("whitelist", "homeserver", ["not_in_whitelist"], [200]);
+const NO_TOKEN = closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]);
 
 const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   transport: [
     inForce("closed", ["homeserver"]),
-    atHomeserver(
-      "whitelist_excludes_partner",
-      need("partner", ownPart("whitelist", "homeserver", ["not_in_whitelist"], [200])),
-    ),
-    atHomeserver(
-      "send_refused",
-      attempt("self", "federation_send", closed("transport", ["federation_denied"], [403])),
-    ),
+    atHomeserver("whitelist_excludes_partner", need("partner", NOT_LISTED)),
+    atHomeserver("send_refused", attempt("self", "federation_send", DENIED)),
   ],
   rooms: [
     // A room may be another's: the reconciler names what it could not close, and each of them is waived by name.
@@ -172,8 +162,8 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     ),
     atHomeserver(
       "server_not_allowed",
-      need("any", [ownPart("violation", "border", ["server_not_allowed"]), INVITE_AT_TRANSPORT], ATTEMPTED),
-      need("any", [INVITE_AT_BORDER, INVITE_AT_TRANSPORT], { optional: true, ignoresUnknown: true }),
+      need("any", [ownPart("violation", "border", ["server_not_allowed"]), AT_TRANSPORT], ATTEMPTED),
+      need("any", [AT_BORDER, AT_TRANSPORT], { optional: true, ignoresUnknown: true }),
     ),
     atHomeserver("no_restart", need("none", checked(POLICY_IN_FORCE, "same_process"))),
   ],
@@ -203,11 +193,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     atGateway(
       "token_refused",
       need("clients", ownPart("issuer_client", "issuer", ["client_disabled", "client_unknown"])),
-      attempt(
-        "caller",
-        "token_request",
-        closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]),
-      ),
+      attempt("caller", "token_request", NO_TOKEN),
       need("clients", ownPart("live_tokens", "issuer", ["no_new_tokens"]), OPTIONAL),
     ),
     ofAgents(
@@ -342,13 +328,9 @@ const AGENT_CONDITIONS: Record<Direction, Partial<Record<PlaneName, readonly Con
 };
 
 /** The conditions of one plane. An agent's identity is a matter of planes 4 and 5; elsewhere there are none. */
-export function conditionsOf(
-  plane: PlaneName,
-  direction: Direction,
-  extent: "partner" | "agent" = "partner",
-) {
-  if (extent === "agent") return AGENT_CONDITIONS[direction][plane] ?? [];
-  return direction === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
+export function conditionsOf(plane: PlaneName, wanted: Direction, extent: "partner" | "agent" = "partner") {
+  if (extent === "agent") return AGENT_CONDITIONS[wanted][plane] ?? [];
+  return wanted === "closed" ? CLOSED_CONDITIONS[plane] : OPEN_CONDITIONS[plane];
 }
 
 /** What of them the organisation's own parts show by themselves, without an attempt of the partner's. */

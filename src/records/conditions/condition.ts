@@ -52,7 +52,7 @@ export interface Condition {
 export type Verdict = "met" | "not_met" | "unknown" | "not_applicable" | "unmanaged";
 
 export type Lack = Pick<EvidenceItem, "probe" | "vantage" | "subject"> & {
-  readonly item?: EvidenceItem | undefined;
+  item?: EvidenceItem | undefined;
 };
 
 export interface Circumstances {

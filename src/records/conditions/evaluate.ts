@@ -208,9 +208,7 @@ export function shows(
   );
 }
 
-function lackOf({ probe, vantage }: Observation, subject: string | null): Lack {
-  return { probe, vantage, subject };
-}
+const lackOf = ({ probe, vantage }: Observation, subject: string | null) => ({ probe, vantage, subject });
 
 function lackIn(anyOf: readonly Observation[], subject: CoveredSubject, about: readonly EvidenceItem[]) {
   const { probe = "", vantage = "operator" } = anyOf[0] ?? {};

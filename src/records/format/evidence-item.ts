@@ -87,22 +87,18 @@ export function showsPurge({ probe, verdict, vantage, reason }: EvidenceItem): b
   return isDeleted && vantage !== "nobody";
 }
 
-export function isOfPurge({ probe }: EvidenceItem): boolean {
-  return DELETIONS.includes(probe) || ACCOUNTS.has(probe);
-}
+export const isOfPurge = ({ probe }: EvidenceItem) => DELETIONS.includes(probe) || ACCOUNTS.has(probe);
 
-export function ownerAttested(attested: readonly string[]): string | undefined {
+export function ownerIn(attested: readonly string[]): string | undefined {
   return attested.find((word) => word.startsWith(OWNER_WORD))?.slice(OWNER_WORD.length);
 }
 
-export function keptWords(retention: { state: string; until: string | null }, backupsExpireBy: string) {
+export function keeping(retention: { state: string; until: string | null }, backupsExpireBy: string) {
   const until = retention.until === null ? "" : `:${retention.until}`;
   return [`${RETENTION_WORD}${retention.state}${until}`, `${BACKUPS_WORD}${backupsExpireBy}`] as const;
 }
 
-export function isKeptWord(word: string): boolean {
-  return word.startsWith(RETENTION_WORD) || word.startsWith(BACKUPS_WORD);
-}
+export const isKeeping = (word: string) => word.startsWith(RETENTION_WORD) || word.startsWith(BACKUPS_WORD);
 
 export function isOwnRoom({ probe, vantage, subject }: EvidenceItem): boolean {
   return vantage === "operator" && probe.startsWith("room_") && subject !== null;

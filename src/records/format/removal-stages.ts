@@ -1,27 +1,20 @@
 // The stages of a removal, in their order, and which of them each kind of removal closes.
 // Invariant: the order is that in which stages are listed everywhere, and its numbers begin at 1.
 
-export const STAGE_NAMES = [
-  "a2a_stop",
-  "a2a_discovery",
-  "room",
-  "policy_border",
-  "transport",
-  "data_duties",
-] as const;
-export type StageName = (typeof STAGE_NAMES)[number];
-
 export const PLANE_NAMES = ["transport", "rooms", "border", "card", "gateway"] as const;
 export type PlaneName = (typeof PLANE_NAMES)[number];
 
-export const PLANE_OF_STAGE: Readonly<Record<StageName, PlaneName | null>> = {
+/** The plane of each stage, in the order of a removal; the duties that follow have none. */
+export const PLANE_OF_STAGE = {
   a2a_stop: "gateway",
   a2a_discovery: "card",
   room: "rooms",
   policy_border: "border",
   transport: "transport",
   data_duties: null,
-};
+} as const satisfies Readonly<Record<string, PlaneName | null>>;
+export type StageName = keyof typeof PLANE_OF_STAGE;
+export const STAGE_NAMES = Object.keys(PLANE_OF_STAGE) as readonly StageName[];
 
 export const KINDS = ["full", "partial", "emergency"] as const;
 export type Kind = (typeof KINDS)[number];

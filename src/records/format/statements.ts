@@ -88,13 +88,14 @@ const REMOVAL_FIELDS = { run: RunId, kind: z.enum(KINDS), ...PARTIES } as const;
 
 const Words = z.array(Word).max(256);
 
+const PLACE = { organisation: OrganisationName, stage: z.enum(STAGE_NAMES) } as const;
+
 export const STAGE_PREDICATE_TYPE = "urn:drawbridge:offboarding:stage:v1";
 
 export const StagePredicate = z.strictObject({
   schema: z.literal("svc.federation.offboarding_stage.v1"),
   ...REMOVAL_FIELDS,
-  organisation: OrganisationName,
-  stage: z.enum(STAGE_NAMES),
+  ...PLACE,
   position: z.int().min(1).max(STAGE_NAMES.length),
   /** Of the organisation's control repository; null for duties, and where nothing applies. */
   revision: GitRevision.nullable(),
@@ -135,10 +136,6 @@ const PassedTest = z.strictObject({
   ...{ organisation: OrganisationName, command: Word, passed: z.literal(true), at: Instant },
 });
 
-const BoundStage = z.strictObject({
-  ...{ organisation: OrganisationName, stage: z.enum(STAGE_NAMES), statement: Sha256Digest },
-});
-
 const Duties = z.strictObject({
   purge: z.strictObject({
     state: z.enum(["done", "waived"]),
@@ -175,7 +172,7 @@ export const CompletionPredicate = z.strictObject({
   references: z.strictObject({ change: Identifier, rollback: Identifier }),
   revisions: z.array(PlaneRevision).max(64),
   static_tests: z.array(PassedTest).max(256),
-  stages: z.array(BoundStage).max(RECORD_STAGES_MAX),
+  stages: z.array(z.strictObject({ ...PLACE, statement: Sha256Digest })).max(RECORD_STAGES_MAX),
   /** Every item of every stage, ascending. */
   evidence: z.array(Sha256Digest).max(RECORD_EVIDENCE_MAX),
   duties: Duties,
@@ -190,16 +187,9 @@ export const CompletionStatement = statementOf(COMPLETION_PREDICATE_TYPE, Comple
 export type CompletionStatement = z.output<typeof CompletionStatement>;
 
 /** Subjects are computed from what the predicate names, so that tools that know only in-toto see every digest. */
-function subject(name: string, digest: string): Subject {
-  return { name, digest: { sha256: hexOfDigest(digest) } };
-}
+const subject = (name: string, digest: string) => ({ name, digest: { sha256: hexOfDigest(digest) } });
 
-export function subjectsOf({
-  evidence,
-  render = null,
-  revisions = [],
-  stages = [],
-}: NamedDigests): Subject[] {
+export function subjectsOf({ evidence, render = null, revisions = [], stages = [] }: Naming): Subject[] {
   return [
     ...evidence.map((digest) => subject(`evidence/${hexOfDigest(digest)}`, digest)),
     ...(render === null ? [] : [subject("render", render)]),
@@ -209,18 +199,13 @@ export function subjectsOf({
 }
 
 /** Reads a predicate as a statement of its kind, in which all else follows from it. */
-export function stateBy<T>(schema: z.ZodType<T>, predicate: StagePredicate | CompletionPredicate) {
+export function stateBy<T>(kind: z.ZodType<T>, predicate: StagePredicate | CompletionPredicate) {
   const predicateType = "stage" in predicate ? STAGE_PREDICATE_TYPE : COMPLETION_PREDICATE_TYPE;
-  return schema.safeParse({
-    _type: STATEMENT_TYPE,
-    subject: subjectsOf(predicate),
-    predicateType,
-    predicate,
-  });
+  return kind.safeParse({ _type: STATEMENT_TYPE, subject: subjectsOf(predicate), predicateType, predicate });
 }
 
 /** What the predicate of a stage or of the completion names. */
-type NamedDigests = Pick<StagePredicate, "evidence"> &
+type Naming = Pick<StagePredicate, "evidence"> &
   Partial<Pick<StagePredicate, "render"> & Pick<CompletionPredicate, "revisions" | "stages">>;
 
 export const RecordFile = z.strictObject({

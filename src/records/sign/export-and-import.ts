@@ -82,9 +82,7 @@ export function mergeSignatures(held: DsseEnvelope, other: DsseEnvelope, parties
   );
 }
 
-export function byDigest(items: readonly EvidenceItem[]): ReadonlyMap<string, EvidenceItem> {
-  return new Map(items.map((item) => [item.digest, item]));
-}
+export const byDigest = (items: readonly EvidenceItem[]) => new Map(items.map((item) => [item.digest, item]));
 
 const REFUSED = "the exchange file is refused, and nothing of it was taken in";
 
@@ -167,10 +165,9 @@ export function importExchange(bytes: Uint8Array, removal: OwnRemoval, held: Hel
 function readExchange(bytes: Uint8Array): ExchangeFile {
   const parsed = ExchangeFile.safeParse(strictJsonIn(bytes, RECORD_BYTES_MAX));
   if (parsed.success) return parsed.data;
-  const detail = fieldOf(parsed.error);
-  throw new RecordRefused(REFUSED, [
-    { reason: "exchange_malformed", where: "file", ...(detail !== "" && { detail }) },
-  ]);
+  const detail = fieldOf(parsed.error) || undefined;
+  const problems = problemsOf("file", (report) => report("exchange_malformed", detail));
+  throw new RecordRefused(REFUSED, problems);
 }
 
 export function envelopesByPlace({ envelopes }: HeldStatements): Map<string, DsseEnvelope> {

@@ -36,12 +36,10 @@ import {
 } from "./export-and-import.ts";
 import { addSignature, type Signer } from "./signer.ts";
 
-type StageInput = Omit<StagePredicate, "schema" | "position" | "previous"> & {
-  previous: StageStatement | null;
-};
+type Input = Omit<StagePredicate, "schema" | "position" | "previous"> & { previous: StageStatement | null };
 
 /** States a stage. @throws RecordRefused (`record_refused`) with every reason why the statement would not hold */
-export function stageStatement({ previous, ...input }: StageInput, evidence: Evidence): StageStatement {
+export function stageStatement({ previous, ...input }: Input, evidence: Evidence): StageStatement {
   const predicate: StagePredicate = {
     schema: "svc.federation.offboarding_stage.v1",
     ...input,
@@ -71,11 +69,8 @@ export function completionStatement(
   stages: readonly StageStatement[],
   evidence: Evidence,
 ): CompletionStatement {
-  const predicate: CompletionPredicate = {
-    schema: "svc.federation.offboarding_completion.v1",
-    ...input,
-    ...boundBy(stages),
-  };
+  const schema = "svc.federation.offboarding_completion.v1";
+  const predicate: CompletionPredicate = { schema, ...input, ...boundBy(stages) };
   const what = `run ${input.run} cannot be completed`;
   const statement = stated(what, stateBy(CompletionStatement, predicate));
   refuseUnlessClean(what, wholeProblems(statement, stages, evidence));

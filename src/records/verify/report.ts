@@ -3,12 +3,7 @@
 import type { Evaluated } from "../conditions/evaluate.ts";
 import type { EvidenceItem, Vantage } from "../format/evidence-item.ts";
 import type { StageName } from "../format/removal-stages.ts";
-import type {
-  CompletionPredicate,
-  CompletionStatement,
-  OutOfReachEntry,
-  StagePredicate,
-} from "../format/statements.ts";
+import type { CompletionPredicate, OutOfReachEntry, StagePredicate } from "../format/statements.ts";
 import { type Problem, REASONS } from "./reasons.ts";
 import type { Signature } from "./verify-signatures.ts";
 import { type JudgedStage, placeOf, type Removal } from "./verify-stages.ts";
@@ -33,7 +28,7 @@ const NO_RUN_EXPECTED = {
 interface Found {
   readonly digest: string;
   readonly problems: readonly Problem[];
-  readonly completion?: CompletionStatement | undefined;
+  readonly completion?: CompletionPredicate | undefined;
   readonly judged: readonly JudgedStage[];
   readonly items: ReadonlyMap<string, EvidenceItem>;
   readonly signers: readonly Signature[];
@@ -49,13 +44,13 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
   );
   const unmanaged = sound.flatMap((stage) => ofVerdict(stage, "unmanaged"));
   const outcome = outcomeOf(problems, completion !== undefined, unmanaged.length > 0);
-  const removal = completion?.predicate ?? judged[0]?.predicate;
+  const removal = completion ?? judged[0]?.predicate;
   const partsLost = new Set<number | undefined>(problems.map(({ reason }) => REASONS[reason].part));
   return {
     outcome,
     verified: outcome === "verified",
     digest,
-    removal: removal === undefined ? null : aboutOf(removal, completion?.predicate),
+    removal: removal === undefined ? null : aboutOf(removal, completion),
     signers: countSigners(signers),
     statements: judged.length + (completion === undefined ? 0 : 1),
     parts: PARTS.map((title, index) => {
@@ -66,8 +61,8 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
     proved: sound.flatMap((stage) => proofsOf(stage, items)),
     unmanaged,
     /** How many subjects were out of reach, and are waived by name. */
-    waived: completion?.predicate.out_of_reach.length ?? 0,
-    attested: [...sound.flatMap(attestedByStage), ...attestedAtTheEnd(completion?.predicate)],
+    waived: completion?.out_of_reach.length ?? 0,
+    attested: [...sound.flatMap(attestedByStage), ...attestedAtTheEnd(completion)],
     missing: [
       ...(isRunExpected ? [] : [NO_RUN_EXPECTED]),
       ...unmanaged.map((one) => ({
@@ -80,11 +75,8 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
           what: `${condition} is not shown: everything that it is about is waived`,
         })),
       ),
-      ...sound.flatMap((stage) =>
-        stage.out_of_reach.map((one) => ({
-          where: placeOf(stage),
-          what: `${one.subject}: ${waiverText(one)}`,
-        })),
+      ...sound.flatMap((own) =>
+        own.out_of_reach.map((one) => ({ where: placeOf(own), what: `${one.subject}: ${waiverText(one)}` })),
       ),
       ...problems
         .filter(({ reason }) => REASONS[reason].isMissing)

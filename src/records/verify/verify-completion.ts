@@ -1,32 +1,13 @@
 // Does the completion bind exactly what was signed, and is it complete in all six parts?
 import { isDeepStrictEqual } from "node:util";
-import {
-  isKeptWord,
-  isOfPurge,
-  keptWords,
-  ownerAttested,
-  showsPurge,
-  TRIGGER_WORD,
-} from "../format/evidence-item.ts";
+import { isKeeping, isOfPurge, keeping, ownerIn, showsPurge, TRIGGER_WORD } from "../format/evidence-item.ts";
 import { PLANE_OF_STAGE, statementOrder } from "../format/removal-stages.ts";
 import type { CompletionPredicate, CompletionStatement, OutOfReachEntry } from "../format/statements.ts";
-import {
-  type StagePredicate,
-  type StageStatement,
-  statementDigest,
-  subjectsOf,
-} from "../format/statements.ts";
+import { type StageStatement, statementDigest, subjectsOf } from "../format/statements.ts";
 import { type Problem, problemsOf, type Report } from "./reasons.ts";
 import type { Signature } from "./verify-signatures.ts";
 import type { Evidence } from "./verify-stages.ts";
-import {
-  inOrder,
-  isAscending,
-  judgeStage,
-  placeOf,
-  sequenceProblems,
-  strayProblems,
-} from "./verify-stages.ts";
+import { ascends, inOrder, judgeStage, placeOf, sequenceProblems, strayProblems } from "./verify-stages.ts";
 
 export function completionProblems({ subject, predicate }: CompletionStatement): Problem[] {
   return problemsOf("completion", (report) => {
@@ -39,8 +20,8 @@ export function completionProblems({ subject, predicate }: CompletionStatement):
     const { remover, partner, stages, evidence, duties } = predicate;
     const rank = new Map(statementOrder(remover, partner).map((slot, index) => [placeOf(slot), index]));
     const ranks = stages.map((stage) => rank.get(placeOf(stage)) ?? 0);
-    if (!isAscending(ranks)) report("bound_out_of_order", "stages");
-    if (!isAscending(evidence)) report("bound_out_of_order", "evidence");
+    if (!ascends(ranks)) report("bound_out_of_order", "stages");
+    if (!ascends(evidence)) report("bound_out_of_order", "evidence");
     const { purge, retention } = duties;
     if (purge.state === "done" && purge.evidence.length === 0) report("purge_not_shown");
     if ((purge.state === "waived") !== (purge.waiver !== null)) report("purge_not_waived");
@@ -147,17 +128,13 @@ export function boundBy(all: readonly StageStatement[]) {
 }
 
 /** Whatever is wrong with a completion, and with all stages in the order of a record. */
-export function wholeProblems(
-  whole: CompletionStatement,
-  stages: readonly StageStatement[],
-  items: Evidence,
-) {
-  const { predicate } = whole;
+export function wholeProblems(all: CompletionStatement, stages: readonly StageStatement[], items: Evidence) {
+  const { predicate } = all;
   return [
     ...stages.flatMap((stage) => judgeStage(stage, items).problems),
     ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
     ...sequenceProblems(predicate, stages),
-    ...completionProblems(whole),
+    ...completionProblems(all),
     ...bindingProblems(predicate, stages, items, true),
   ];
 }
@@ -224,7 +201,7 @@ function checkTrigger({ trigger, bound, report }: Bound): void {
 function checkOwner({ partner, attestations, static_tests, bound, report }: Bound): void {
   const own = bound.find(({ predicate }) => predicate.organisation === partner && isDuties(predicate));
   if (own === undefined) return;
-  const attested = ownerAttested(own.predicate.attested);
+  const attested = ownerIn(own.predicate.attested);
   for (const { organisation, owner } of attestations) {
     if (organisation === partner && owner !== attested) report("owner_not_attested", owner);
   }
@@ -238,13 +215,13 @@ function checkOwner({ partner, attestations, static_tests, bound, report }: Boun
 function checkKept({ remover, duties: { retention, backup_expiry }, bound, report }: Bound): void {
   const own = bound.find(({ predicate }) => predicate.organisation === remover && isDuties(predicate));
   if (own === undefined) return;
-  const stated: readonly string[] = keptWords(retention, backup_expiry.by);
-  const attested = own.predicate.attested.filter(isKeptWord);
+  const stated: readonly string[] = keeping(retention, backup_expiry.by);
+  const attested = own.predicate.attested.filter(isKeeping);
   const isOfBoth = (word: string) => stated.includes(word) && attested.includes(word);
   for (const word of [...stated, ...attested]) if (!isOfBoth(word)) report("duties_differ", word);
 }
 
-const isDuties = ({ stage }: StagePredicate): boolean => PLANE_OF_STAGE[stage] === null;
+const isDuties = ({ stage }: StageStatement["predicate"]): boolean => PLANE_OF_STAGE[stage] === null;
 
 function checkPurge({ partner, duties: { purge }, bound, items, isWhole, report }: Bound): void {
   if (!isWhole) return;

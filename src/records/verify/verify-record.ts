@@ -76,7 +76,8 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
     add(bindingProblems(completion.predicate, stages, evidence.items, isWhole));
   }
   if (isWhole) add(surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
-  return reportOf({ ...about, problems, completion, judged, items: evidence.items, signers });
+  const { predicate } = completion ?? {};
+  return reportOf({ ...about, problems, completion: predicate, judged, items: evidence.items, signers });
 }
 
 /** Whether the partner has stated every stage, and shown nothing closed, though there was something to show. */

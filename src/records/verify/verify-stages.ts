@@ -23,6 +23,8 @@ import { fieldOf, PARSE_ONCE } from "./verify-signatures.ts";
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
 
 type Stages = ReadonlyMap<string, StageStatement>;
+type Items = readonly EvidenceItem[];
+type Conditions = readonly Evaluated[];
 
 export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisation" | "stage">): string {
   return `${organisation}/${stage}`;
@@ -60,7 +62,7 @@ export function judgeStage(
     const parts = new Set(scope.parts);
     if (!parts.has("homeserver") || parts.size < scope.parts.length) report("scope_malformed", "parts");
     if (!isDeepStrictEqual(subject, subjectsOf(predicate))) report("subjects_differ");
-    if (!isAscending(predicate.evidence)) report("bound_out_of_order", "evidence");
+    if (!ascends(predicate.evidence)) report("bound_out_of_order", "evidence");
     if (predicate.opened_at > predicate.closed_at) report("times_out_of_order", "opened_at, closed_at");
     for (const digest of absent) if (!unusable.has(digest)) report("evidence_missing", digest);
     for (const { subject, waived_by, waiver } of predicate.out_of_reach) {
@@ -83,13 +85,8 @@ function checkRevision({ stage, revision, render }: StagePredicate, isClosed: bo
   }
 }
 
-function checkConditions(
-  predicate: StagePredicate,
-  conditions: readonly Evaluated[],
-  isClosed: boolean,
-  report: Report,
-): void {
-  const { stage, kind, organisation, remover } = predicate;
+function checkConditions(own: StagePredicate, conditions: Conditions, isClosed: boolean, report: Report) {
+  const { stage, kind, organisation, remover } = own;
   for (const { condition, verdict, lacks } of conditions.filter((one) => !isSettled(one))) {
     const [lack] = lacks;
     const what = lack ? `: ${lack.probe} by ${lack.vantage} on ${lack.subject ?? "itself"}` : "";
@@ -100,12 +97,7 @@ function checkConditions(
 }
 
 /** Every item shows something, or says of something out of reach that it is unknown or open. */
-function checkItems(
-  predicate: StagePredicate,
-  items: readonly EvidenceItem[],
-  conditions: readonly Evaluated[],
-  report: Report,
-): void {
+function checkItems(predicate: StagePredicate, items: Items, conditions: Conditions, report: Report): void {
   const plane = PLANE_OF_STAGE[predicate.stage];
   const other = counterpartyOf(predicate.organisation, predicate);
   const shown = new Set(conditions.flatMap(({ evidence }) => evidence));
@@ -147,16 +139,13 @@ export function readEvidence(values: readonly unknown[]) {
       detail: parsed.success ? printable(digest) : fieldOf(parsed.error),
     });
   }
-  if (!isAscending(digests)) problems.push({ reason: "evidence_out_of_order", where: "evidence" });
+  if (!ascends(digests)) problems.push({ reason: "evidence_out_of_order", where: "evidence" });
   return { items, unusable, problems };
 }
 
 /** Whether each value is greater than the one before, so that none stands twice. */
-export function isAscending<T extends string | number>(values: readonly T[]): boolean {
-  return values.every((value, index) => {
-    const before = values[index - 1];
-    return before === undefined || before < value;
-  });
+export function ascends<T extends string | number>(values: readonly T[]): boolean {
+  return values.slice(1).every((value, index) => (values[index] ?? value) < value);
 }
 
 export type Removal = Pick<StagePredicate, "run" | "kind" | "remover" | "partner">;

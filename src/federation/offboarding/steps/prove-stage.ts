@@ -2,7 +2,7 @@
 // is changed; a proof is written as a whole; a step that is done again goes on from what is done.
 import { isLeftOpen, isSettled } from "../../../records/conditions/evaluate.ts";
 import {
-  keptWords,
+  keeping,
   OWNER_WORD,
   SKIPPED_WORD,
   startedAtOf,
@@ -137,7 +137,7 @@ export const STATIC_TESTS_COMMAND = "check:federation";
 function attestedDuties({ facts, run }: RunContext): readonly string[] {
   try {
     const { owner, retention, backupsExpireBy } = facts(run);
-    const [kept, backups] = keptWords(retention, backupsExpireBy);
+    const [kept, backups] = keeping(retention, backupsExpireBy);
     return [
       ...[backups, kept],
       "replicated_history_not_retracted",

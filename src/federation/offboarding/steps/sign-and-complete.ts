@@ -3,7 +3,7 @@
 // plane is open, a signature is missing or something out of reach is not waived; each statement is made and signed once
 // (src/records/sign/sign-statements.ts); what is countersigned, and the record, is verified as an auditor verifies it.
 import { isSettled } from "../../../records/conditions/evaluate.ts";
-import { isOfPurge, ownerAttested, showsPurge } from "../../../records/format/evidence-item.ts";
+import { isOfPurge, ownerIn, showsPurge } from "../../../records/format/evidence-item.ts";
 import { STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
 import type { StagePredicate, StageStatement } from "../../../records/format/statements.ts";
 import {
@@ -272,7 +272,7 @@ function attestedBy({ organisation, attested, closed_at: testedAt }: StagePredic
     const block = { stage: "data_duties", condition, probe: "statement", found, hint } as const;
     return blockedBy("the removal is not completed", block);
   };
-  const owner = ownerAttested(attested);
+  const owner = ownerIn(attested);
   if (owner === undefined) {
     const hint = "It has to name its owner in its private record before it signs stage data_duties.";
     throw refuse("owner_named", `${organisation} has not said who attests for it`, hint);
