@@ -48,15 +48,15 @@ export function contextOf(
 
 /**
  * The answer that a message gives: to the question it replies to, or to the latest open one in its thread, unless it mentions
- * somebody else's ghost. @param answered what earlier messages of the transaction gave. @param cameAt when it came, if it
- * could not be read then: what was said in a thread before the question answers something else
+ * somebody else's ghost. @param answered what earlier messages of the transaction gave. @param isAfter whether it came after
+ * a question was posted: what was said in a thread before that answers something else
  */
 export function answerIn(
   message: MessageEvent,
   open: readonly OpenQuestion[],
   answered: readonly NewAnswer[],
   nameOf: (ghost: GhostMxid) => string | undefined,
-  cameAt = Number.POSITIVE_INFINITY,
+  isAfter: (question: OpenQuestion) => boolean,
 ): NewAnswer | undefined {
   const { inReplyTo, threadRoot } = message;
   const own = answerable(message, open, answered);
@@ -65,8 +65,10 @@ export function answerIn(
   const question =
     own.find(({ said }) => isIn(said, inReplyTo)) ??
     own.findLast(
-      ({ ghost, threadRoot: root, source, said, since }) =>
-        since <= cameAt && isIn([root, source, ...said], threadRoot) && mentionsNobodyBut(ghost, message),
+      (one) =>
+        isIn([one.threadRoot, one.source, ...one.said, ...one.earlier], threadRoot) &&
+        mentionsNobodyBut(one.ghost, message) &&
+        isAfter(one),
     );
   if (question === undefined) return undefined;
   const text = promptOf(message, question.ghost, nameOf(question.ghost));

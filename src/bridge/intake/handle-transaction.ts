@@ -108,7 +108,9 @@ export function createTransactionHandler(options: {
     const candidates = [...plain, ...messages.filter(couldAsk)].sort((a, b) => a.position - b.position);
     const allMalformed = [...read.malformed, ...malformed];
     const receivedAt = clock.now();
+    const posted = postedIn(read.events, namespace);
     const asked = {
+      posted,
       candidates,
       reactions,
       waiting,
@@ -128,7 +130,7 @@ export function createTransactionHandler(options: {
       malformed: allMalformed,
       roomState,
       redacted: redactedIn(read.events),
-      posted: postedIn(read.events, namespace),
+      posted,
       about: aboutOf(candidates, partnerGhosts, waiting, reactions),
       decryptedIn,
       derive: (known) => interpretMessages(asked, known, byGhost, namespace),

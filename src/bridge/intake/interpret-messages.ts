@@ -15,6 +15,7 @@ import {
   type NewDelegation,
   type NewEdit,
   type NewNotice,
+  type OpenQuestion,
   type Posted,
   type RoomEvent,
   type RoomStateEvent,
@@ -94,9 +95,9 @@ export function candidatesOf(
 export function postedIn(events: readonly ReadableEvent[], namespace: Namespace): Posted[] {
   return events.flatMap((one) => {
     if (one.type !== "message" && one.type !== "encrypted") return [];
-    const { sentAs, sender, event, room } = one;
+    const { sentAs, sender, event, room, position } = one;
     if (sentAs === undefined || !isFor(sentAs, "question") || !namespace.isGhost(sender)) return [];
-    return [{ transaction: sentAs, event, room, ghost: sender }];
+    return [{ transaction: sentAs, event, room, position, ghost: sender }];
   });
 }
 
@@ -158,6 +159,8 @@ export interface Asked {
   readonly candidates: readonly MessageEvent[];
   readonly reactions: readonly ReactionEvent[];
   readonly waiting: readonly WaitingEvent[];
+  /** Questions of agents that came with them. */
+  readonly posted?: readonly Posted[];
   readonly deadline: number;
   /** Whether plain text in an encrypted room is answered: where the sender's device need not be known. */
   readonly plainInEncrypted: boolean;
@@ -189,7 +192,7 @@ function isCancelCommand(message: MessageEvent, namespace: Namespace): boolean {
 }
 
 export function interpretMessages(
-  { candidates, reactions, waiting, deadline, plainInEncrypted, cameAt, contextSince }: Asked,
+  { candidates, reactions, waiting, posted = [], deadline, plainInEncrypted, contextSince, ...asked }: Asked,
   known: KnownFacts,
   targets: ReadonlyMap<GhostMxid, AgentTarget>,
   namespace: Namespace,
@@ -200,6 +203,8 @@ export function interpretMessages(
   const edits: NewEdit[] = [];
   const notices: NewNotice[] = [];
   const open = new Set(known.openQuestions.map(({ delegation }) => delegation));
+  const { cameAt = Number.POSITIVE_INFINITY } = asked;
+  const postedAt = new Map(posted.map(({ event, position }) => [event, position]));
   const nameOf = (ghost: GhostMxid) => targets.get(ghost)?.entry.displayName;
   // What this bridge knows nothing of may be a partner's, and of a partner's person that person's own bridge speaks.
   const isForPartner = ({ room, sender, ...by }: MessageEvent | ReactionEvent) => {
@@ -268,7 +273,9 @@ export function interpretMessages(
         delegations[delegations.indexOf(one)] = { ...one, refused: "sender_canceled" };
       continue;
     }
-    const answer = answerIn(message, known.openQuestions, answers, nameOf, cameAt);
+    const isAfter = ({ since, said }: OpenQuestion) =>
+      since <= cameAt && said.some((one) => (postedAt.get(one) ?? -1) < position);
+    const answer = answerIn(message, known.openQuestions, answers, nameOf, isAfter);
     if (answer !== undefined) {
       if (hasEarlier(message)) behind.add(event);
       else answers.push(answer);

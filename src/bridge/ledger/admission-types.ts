@@ -109,7 +109,7 @@ export interface NewEdit
 }
 
 /** An event that a ghost sent, as it came back from the homeserver. */
-export interface Posted extends Pick<NewDelegation, "event" | "room" | "ghost"> {
+export interface Posted extends Pick<NewDelegation, "event" | "room" | "ghost" | "position"> {
   readonly transaction: TransactionId;
 }
 
@@ -149,8 +149,9 @@ interface DelegationEvents extends Pick<NewDelegation, "room" | "threadRoot" | "
   readonly source: EventId;
 }
 
-/** A question of an agent that nobody has answered yet; `said` are the events of all its questions, as far as known. */
+/** A question of an agent that nobody has answered yet; `said` are its events, as far as known, and `earlier` those of the task's others. */
 export interface OpenQuestion extends DelegationEvents, Pick<RecentAnswer, "said"> {
+  readonly earlier: readonly EventId[];
   readonly options: readonly QuestionOption[];
   /** When it was recorded, or posted, milliseconds since the Unix epoch. */
   readonly since: number;

@@ -24,7 +24,7 @@ const storeQuestion = storing(
   "question",
   "d.state IN ('dispatching', 'following') AND d.asked = $8",
   `state = 'awaiting_input', a2a_unsettled = false, a2a_task_id = $11, question_key = $12, options = $13, input_until = $14,
-      asked = $8 + cardinality($5::text[]), streams_opened = 0, faults = 0, retry_reason = NULL`,
+      asked = $8 + cardinality($5::text[]), question_from = $8, streams_opened = 0, faults = 0, retry_reason = NULL`,
 );
 
 const RECORD_ASKED = statement("record_asked")`

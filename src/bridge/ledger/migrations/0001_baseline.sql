@@ -245,6 +245,8 @@ CREATE TABLE bridge_delegations (
   answer_event_id text,
   -- How many events of questions from the agent were recorded.
   asked integer NOT NULL DEFAULT 0,
+  -- The ordinal of the first event of the last question.
+  question_from integer NOT NULL DEFAULT 0,
   -- Names the agent's last question among the states of its task.
   question_key text,
   -- Sealed: the options of that question.

@@ -5,6 +5,7 @@ import { describe, it } from "node:test";
 import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
 import { aboutOf, interpretMessages } from "../../../../src/bridge/intake/interpret-messages.ts";
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
+import type { PendingSend } from "../../../../src/bridge/ledger/replies.ts";
 import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import { DOCS, NAMESPACE } from "../../../support/conversation.ts";
@@ -145,6 +146,50 @@ describe("a question from the agent", () => {
     assert.equal((await say("elsewhere", "no", { room: "!other", replyTo: question })).answers, 0);
     assert.equal((await say("first", "large", { replyTo: question })).answers, 1);
     assert.equal((await say("second", "small", { replyTo: question })).answers, 0);
+  });
+
+  it("is answered neither by what is said to an earlier one, nor in its thread before it was posted [DEL-6]", async (t) => {
+    const { agent, harness, fixture, events, say, react, lastSent } = await setUp(t);
+    agent.behaviour.plan = { ...INPUT_REQUIRED, options: ["small", "large"] };
+    const { deps } = harness;
+    const { send } = deps.sender;
+    const held: PendingSend[] = [];
+    deps.sender.send = async (event) => {
+      if (event.ordinal === 0) return await send(event);
+      await deps.ledger.recordAttempt(event.sendId, deps.clock.now());
+      held.push(event);
+      return { kind: "retry", afterMs: 60_000 };
+    };
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(
+      async () => (await fixture.rows("SELECT 1 FROM bridge_sends WHERE event_id IS NOT NULL")).length === 1,
+    );
+    const first = await lastSent("question");
+    assert.equal((await react("chosen", first, "2️⃣")).answers, 1);
+    worker.wake();
+    await harness.until(() => held.length === 1);
+    assert.equal((await react("corrected", first, "1️⃣")).answers, 0);
+    const others = [
+      await say("reply", "no, small", { replyTo: first }),
+      await say("in-thread", "and soon", { thread: "$q1" }),
+    ];
+    const common = { type: "m.room.message", room_id: "!r", origin_server_ts: T0 };
+    const inThread = (name: string, body: string) => ({
+      ...{ ...common, event_id: `$${name}`, sender: "@alice:a.test" },
+      content: { msgtype: "m.text", body, "m.relates_to": { rel_type: "m.thread", event_id: first } },
+    });
+    const content = { msgtype: "m.text", body: "Which colour?", [TRANSACTION_KEY]: held[0]?.transactionId };
+    const second = { ...common, event_id: "$second", sender: DOCS, content };
+    others.push(await events(inThread("before", "thanks"), second, inThread("after", "blue")));
+    assert.deepEqual(
+      others.map(({ answers, admitted }) => [answers, admitted]),
+      [
+        [0, 1],
+        [0, 1],
+        [1, 1],
+      ],
+    );
   });
 
   it("in a thread is answered in the thread, but not by what mentions another agent [DEL-6]", async (t) => {

@@ -151,7 +151,13 @@ describe("questions of agents in the ledger", () => {
   it("get their event ID from their own room and ghost alone, and only once they were attempted [DEL-6]", async (t) => {
     const { send, admit, delegations, rows } = await setUp(t);
     const posted: Posted = {
-      ...{ transaction: send.transactionId, event: event("posted"), room: room("r"), ghost: ghost() },
+      ...{
+        transaction: send.transactionId,
+        event: event("posted"),
+        room: room("r"),
+        ghost: ghost(),
+        position: 0,
+      },
     };
     const state = async (one: Posted) => {
       await admit([], { posted: [one] });

@@ -33,9 +33,16 @@ describe("what a message continues", () => {
 
   it("is neither a question that was answered just now, nor one that ended with an answer [DEL-6]", () => {
     const said = { ...message, body: "yes", mentions: [] } as unknown as MessageEvent;
-    const own = { delegation: "1", said: [event("answer")], options: [] };
+    const own = { delegation: "1", said: [event("answer")], earlier: [], options: [] };
     const open = { ...subject, ...own } as unknown as OpenQuestion;
-    const answer = (answered: NewAnswer[]) => answerIn(said, [open], answered, () => undefined);
+    const answer = (answered: NewAnswer[]) =>
+      answerIn(
+        said,
+        [open],
+        answered,
+        () => undefined,
+        () => true,
+      );
     const first = answer([]);
     assert.ok(first);
     assert.equal(answer([first]), undefined);

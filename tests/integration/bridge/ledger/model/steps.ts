@@ -351,7 +351,7 @@ export const STEPS: { [Kind in keyof Steps]: (w: World, step: Steps[Kind]) => Pr
     const one = recent([...w.sent.values()], which);
     if (one === undefined) return;
     const { event, transaction, room: where, ghost: who, send } = one;
-    const posted = [{ event, transaction, room: where, ghost: who }];
+    const posted = [{ event, transaction, room: where, ghost: who, position: 0 }];
     await w.perform(
       undefined,
       async () => (await admitEvent(w, event, where, { posted })).replayed,
