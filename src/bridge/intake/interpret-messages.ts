@@ -61,7 +61,7 @@ export function roomStateOf(
       return { kind: "member", room, user, joined: membership === "join", position };
     }
     return {
-      ...{ kind: "ghost", room, ghost: user, direct, originServerTs, hasAgent: targets.has(user) },
+      ...{ kind: "ghost", room, ghost: user, direct, originServerTs, position, hasAgent: targets.has(user) },
       membership: membership === "ban" ? "leave" : membership,
       inviter: membership === "invite" ? sender : undefined,
     };
@@ -125,9 +125,8 @@ export function aboutOf(
 }
 
 function directGhost({ room, sender, position }: RoomEvent, known: KnownFacts): GhostMxid | undefined {
-  const before = known.directUntil?.get(room);
-  const isBefore = before !== undefined && position < before.position;
-  const direct = isBefore ? before.direct : known.directWith.get(room);
+  const before = known.directUntil?.find((one) => one.room === room && position < one.position);
+  const direct = before === undefined ? known.directWith.get(room) : before.direct;
   return direct?.person === sender ? direct.ghost : undefined;
 }
 

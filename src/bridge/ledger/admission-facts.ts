@@ -133,14 +133,15 @@ export function toFacts(row: KnownRow, keys: ContentKeys, now: number): KnownFac
   const ghosts = row.ghosts ?? [];
   const ghostsIn = new Map<RoomId, Set<GhostMxid>>();
   const directWith = new Map<RoomId, { ghost: GhostMxid; person: UserId }>();
-  for (const [room, ghost, membership, person] of ghosts) {
-    const present = ghostsIn.get(room) ?? new Set();
-    ghostsIn.set(room, present);
-    if (membership === "leave") continue;
-    present.add(ghost);
-    if (person !== null) directWith.set(room, { ghost, person });
+  for (const [room, all] of Map.groupBy(ghosts, ([one]) => one)) {
+    const present = all.filter(([, , membership]) => membership !== "leave");
+    ghostsIn.set(room, new Set(present.map(([, ghost]) => ghost)));
+    // Any server may invite a further ghost, which may never join.
+    const joined = present.filter(([, , membership]) => membership === "join");
+    const [only, ...others] = joined.length > 0 ? joined : present;
+    const [, ghost, , person] = others.length > 0 ? [] : (only ?? []);
+    if (ghost !== undefined && person != null) directWith.set(room, { ghost, person });
   }
-  for (const room of directWith.keys()) if ((ghostsIn.get(room)?.size ?? 0) > 1) directWith.delete(room);
   const partnersIn = new Map<RoomId, Set<ServerName>>();
   for (const [room, server] of row.partners ?? []) {
     partnersIn.set(room, (partnersIn.get(room) ?? new Set()).add(server));

@@ -40,6 +40,7 @@ export interface GhostMembershipEvent {
   /** An invitation of a ghost that no agent has is recorded, and refused, only if the ghost had one before. */
   readonly hasAgent: boolean;
   readonly originServerTs?: number;
+  readonly position?: number;
 }
 
 /** `member`: of a user that is not a ghost. Encryption is never switched off again. */
@@ -185,8 +186,8 @@ export interface KnownFacts {
   readonly partnersIn: ReadonlyMap<RoomId, ReadonlySet<ServerName>>;
   /** The ghost of each direct room, and the only person there; until the members are known, the person who invited the ghost. */
   readonly directWith: ReadonlyMap<RoomId, DirectRoom>;
-  /** The same until somebody joined or left, at this position of the transaction; then it may have been no direct room. */
-  readonly directUntil?: ReadonlyMap<RoomId, { position: number; direct: DirectRoom | undefined }>;
+  /** The same before each event of the transaction by which a member, or a ghost, came or went, in their order. */
+  readonly directUntil?: readonly { room: RoomId; position: number; direct: DirectRoom | undefined }[];
   /** Events of the transaction that were handled before, which mean nothing any more. */
   readonly handled?: ReadonlySet<EventId> | undefined;
   /** What the related events concern, in the order of admission. Of a thread: what is open, and one delegation of each ghost. */

@@ -10,6 +10,8 @@ import {
   type Admitted,
   type ClaimSlot,
   type Derived,
+  type GhostMembershipEvent,
+  type KnownFacts,
   type LedgerSettings,
   type NewDelegation,
   NOTHING_ADMITTED,
@@ -142,7 +144,7 @@ async function admitOn(
   const all = admission.events.map(({ event }) => event);
   const { redacted, posted = [], roomState, receivedAt, order = new Map() } = admission;
   await writeDeviceInbox(client, admission.mail ?? [], receivedAt);
-  const directUntil = await readDirect(client, admission, keys);
+  const directUntil: NonNullable<KnownFacts["directUntil"]>[number][] = [];
   const derive = async (row: KnownRow, handled?: ReadonlySet<EventId>) => {
     const known = { ...toFacts(row, keys, receivedAt), directUntil, handled };
     const found = admission.about.rooms.length === 0 ? NOTHING : admission.derive(known);
@@ -170,7 +172,11 @@ async function admitOn(
   await recordPosted(client, posted);
   // Cancellation is first, because it locks delegations, and the later statements lock rooms.
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
-  await applyRoomState(client, roomState, receivedAt);
+  for (const one of roomState) {
+    if (one.kind !== "encryption" && admission.about.rooms.includes(one.room))
+      directUntil.push(...(await readDirect(client, one, keys, receivedAt)));
+    await applyRoomState(client, [one], receivedAt);
+  }
   const later = await firstLaterPlaces(client, order);
   const handled = new Set(all.filter((event) => !fresh.has(event)));
   // What retention deleted since the facts were read was inserted again, and is not new.
@@ -235,21 +241,19 @@ async function admitOn(
   return { result };
 }
 
-/** What was said before somebody joined or left, the first of several, was said in the room as it was. */
+/** What was said before somebody came or went was said in the room as it was. Of an unknown room nothing is told. */
 async function readDirect(
   on: Queryable,
-  { about, roomState, receivedAt: now }: Admission,
+  { room, position = 0 }: Pick<GhostMembershipEvent, "room" | "position">,
   keys: ContentKeys,
+  now: number,
 ) {
-  const changes = roomState.filter((one) => one.kind === "member");
-  const first = new Map(changes.toReversed().map(({ room, position }) => [room, position]));
-  const rooms = about.rooms.filter((room) => first.has(room));
-  if (rooms.length === 0) return new Map();
-  const { directWith, ghostsIn } = toFacts(await readKnown(on, { rooms, related: [] }, now), keys, now);
-  const known = rooms.filter((room) => (ghostsIn.get(room)?.size ?? 0) > 0);
-  return new Map(
-    known.map((room) => [room, { direct: directWith.get(room), position: first.get(room) ?? 0 }]),
+  const { directWith, ghostsIn } = toFacts(
+    await readKnown(on, { rooms: [room], related: [] }, now),
+    keys,
+    now,
   );
+  return ghostsIn.has(room) ? [{ room, position, direct: directWith.get(room) }] : [];
 }
 
 const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment, sealed }: NewDelegation) =>

@@ -301,6 +301,26 @@ describe("which events ask a ghost", () => {
     }
   });
 
+  it("a message is one of a direct room as that was when it came, whoever comes and goes in its transaction; an invited ghost does not count [INT-6]", async (t) => {
+    const fixture = await intakeFixture(t, { agents: ["docs", "other"] });
+    const direct = { room_id: "!dm" };
+    const said = (id: string) => question(id, direct, { "m.mentions": undefined });
+    const invited = { ...direct, sender: "@alice:a.test" };
+    const bob = (how: string) => member("@bob:a.test", how, direct);
+    const carol = member("@carol:a.test", "join", direct);
+    await fixture.events(
+      "t1",
+      member(ghost("docs"), "invite", invited, { is_direct: true }),
+      member(ghost("docs"), "join", direct),
+      member("@alice:a.test", "join", direct),
+    );
+    await fixture.events("t2", bob("join"), said("to-bob"), bob("leave"), said("asked"), carol);
+    await fixture.events("t3", member("@carol:a.test", "leave", direct));
+    await fixture.events("t4", member(ghost("other"), "invite", { ...direct, sender: "@eve:evil.test" }));
+    await fixture.events("t5", said("invited"), member(ghost("other"), "join", direct), said("to-two"));
+    assert.deepEqual(await jobs(fixture), ["$asked", "$invited"]);
+  });
+
   it("before a ghost has read who is in a direct room, messages of who invited it trigger, and nobody else's [INT-6]", async (t) => {
     const fixture = await intakeFixture(t);
     const direct = { room_id: "!dm" };
