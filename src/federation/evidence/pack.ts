@@ -73,9 +73,8 @@ export function sealPack(body: EvidencePackBody): EvidencePack {
 export function packProblems(value: unknown): string[] {
   const parsed = EvidencePack.safeParse(value);
   if (!parsed.success) {
-    return parsed.error.issues.map(
-      ({ path }) => `outside the schema: ${path.map(String).join(".") || "the pack"}`,
-    );
+    const places = parsed.error.issues.map(({ path }) => path.map(String).join("."));
+    return places.map((place) => `outside the schema: ${place || "the pack"}`);
   }
   const problems = (["inside", "outside", "stream_items"] as const).flatMap((place) =>
     parsed.data[place].flatMap((item, index) => (isIntact(item) ? [] : [`wrong digest: ${place}.${index}`])),

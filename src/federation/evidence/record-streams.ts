@@ -196,8 +196,7 @@ export async function collectStream(
   try {
     for await (const bytes of linesOf(createReadStream(file), onChunk)) {
       counts.lines += 1;
-      const read =
-        bytes === undefined ? undefined : readStreamLine(stream, parseJson(bytes.toString("utf8")), partner);
+      const read = bytes && readStreamLine(stream, parseJson(bytes.toString("utf8")), partner);
       if (bytes === undefined || read === undefined) {
         counts.refused_lines += 1;
         continue;
@@ -212,10 +211,8 @@ export async function collectStream(
   } catch (error) {
     return nothing((error as NodeJS.ErrnoException).code === "ENOENT" ? "absent" : "unreadable");
   }
-  return {
-    summary: { stream, state: "read", digest: digestOf(hash), included: items.length, ...counts },
-    items,
-  };
+  const read = { stream, state: "read", digest: digestOf(hash), included: items.length } as const;
+  return { summary: { ...read, ...counts }, items };
 }
 
 /** Whole lines that are not empty, each undefined when it is too long. A last one without its end is still being written. */

@@ -84,44 +84,43 @@ async function goOn(context: WorkflowContext, entry: PartnerEntry, found: Readmi
     const scope = scopeOf(context.parts, now, desired, step.direction);
     return { ...step, scope: { ...scope, rooms: kept.map(({ room }) => room) }, outside: context.outside };
   });
-  const { conditions, verdict } = await runStep(context, {
-    ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS },
-    commit: async () => {
-      const opened = (revision: Revision) => {
-        const unproved = { revision, proved_at: null, evidence: [], not_applicable: [] };
-        readmission = saveStage(state, readmission, plane, unproved);
-      };
-      const { revision } = await commitStep(context, READMISSION, step, {
-        ...{ partner, reason: "drawbridge: readmission", intend: opened },
-        say: async (_base, entry) => {
-          // Again, because replacing rooms takes minutes in which a removal may have begun.
-          refuseIfRemoved(state, readmission, entry);
-          if (entry.partner.planes[plane] === "open") return undefined;
-          const title = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}`;
-          return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };
-        },
-      });
-      if (readmission.stages[plane] === undefined) opened(revision);
+  const opened = (revision: Revision) => {
+    const unproved = { revision, proved_at: null, evidence: [], not_applicable: [] };
+    readmission = saveStage(state, readmission, plane, unproved);
+  };
+  const { revision } = await commitStep(context, READMISSION, step, {
+    ...{ partner, reason: "drawbridge: readmission", intend: opened },
+    say: async (_base, entry) => {
+      // Again, because replacing rooms takes minutes in which a removal may have begun.
+      refuseIfRemoved(state, readmission, entry);
+      if (entry.partner.planes[plane] === "open") return undefined;
+      const title = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}`;
+      return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };
     },
-    observe,
+  });
+  if (readmission.stages[plane] === undefined) opened(revision);
+  const result = await runStep(context, {
+    ...{ plane, partner, how: "apply", withinMs: OPEN_WITHIN_MS, observe },
     evaluate: (reached, observed) => {
       const { desired } = reached;
       const { items } = judge(observed.tried, desired, findPartner(desired.registry, partner), [plane]);
       return [...evaluate(reached, observed), ...fromOutside(items, plane)];
     },
-    record: ({ observed: { items }, conditions, verdict }) => {
-      state.write(readmissionFile(id, `evidence-${plane}.json`), { version: 1, items });
-      const stage = readmission.stages[plane];
-      if (stage === undefined || !isSettled({ verdict })) return;
-      readmission = saveStage(state, readmission, plane, {
-        revision: stage.revision,
-        proved_at: timestamp(clock.now()),
-        evidence: items.map(({ digest }) => digest),
-        not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
-      });
-    },
   });
-  return { readmission, plane, conditions, proved: isSettled({ verdict }) };
+  const { items } = result.observed;
+  state.write(readmissionFile(id, `evidence-${plane}.json`), { version: 1, items });
+  const { conditions } = result;
+  const proved = isSettled(result);
+  const stage = readmission.stages[plane];
+  if (stage !== undefined && proved) {
+    readmission = saveStage(state, readmission, plane, {
+      revision: stage.revision,
+      proved_at: timestamp(clock.now()),
+      evidence: items.map(({ digest }) => digest),
+      not_applicable: conditions.filter((one) => one.verdict !== "met").map(({ condition }) => condition),
+    });
+  }
+  return { readmission, plane, conditions, proved };
 }
 
 async function complete(context: Federation, found: Readmission): Promise<Readmission> {

@@ -55,11 +55,7 @@ export function readmissionRecordPath(record: ReadmissionRecord): string {
 }
 
 /** Such as `records/containment/20260102T030405.678Z-b.test-contain.json`: when, about whom, what. */
-function recordPath(
-  folder: string,
-  { timestamp, server_name }: z.output<typeof Ending>,
-  what: string,
-): string {
+function recordPath(folder: string, { timestamp, server_name }: z.output<typeof Ending>, what: string) {
   // A server name may have a port or an IPv6 address, which not every file system takes in a name.
   const server = server_name.replaceAll(/[^A-Za-z0-9.-]/g, "_");
   return `${folder}/${timestamp.replaceAll(/[-:]/g, "")}-${server}-${what}.json`;

@@ -25,8 +25,8 @@ function checkServers({ organisation, partners }: Registry): CrossProblem[] {
   const names = new Map(partners.map(({ name, file }) => [name, file]));
   const hosts = new Map<string, { server: string; file: string }>();
   const add = (server: string, file: string, name?: string) => {
-    const problem = (rule: CrossRule, message: string) =>
-      problems.push(broken(rule, file, ["serverName"], message));
+    const problem = (rule: CrossRule, what: string) =>
+      problems.push(broken(rule, file, ["serverName"], what));
     const host = serverHost(server);
     const other = hosts.get(host);
     if (other === undefined) hosts.set(host, { server, file });
@@ -101,9 +101,7 @@ function checkPaths(organisation: Organisation): CrossProblem[] {
 }
 
 function operationAt({ agents }: Organisation, path: string) {
-  const found = Object.entries(agents).find(
-    ([, { httpJson, invokePath }]) => httpJson && isOperationOf(invokePath, path),
-  );
+  const found = Object.entries(agents).find(([, one]) => one.httpJson && isOperationOf(one.invokePath, path));
   return found === undefined ? undefined : `${found[0]}.invokePath (httpJson)`;
 }
 

@@ -144,9 +144,8 @@ function readRegistryFile<Value>(schema: z.ZodType<Value>, text: string, file: s
     return { value: undefined, problems: besides(secrets, problems) };
   }
   const result = schema.safeParse(read.values);
-  const problems = result.success
-    ? []
-    : result.error.issues.flatMap((issue) => schemaProblems(issue, file, read.lineOf));
+  const issues = result.error?.issues ?? [];
+  const problems = issues.flatMap((issue) => schemaProblems(issue, file, read.lineOf));
   const all = besides(secrets, problems);
   return { value: all.length === 0 ? result.data : undefined, problems: all };
 }
@@ -161,9 +160,8 @@ function besides(secrets: readonly RegistryProblem[], problems: readonly Registr
 /** As `readYaml`, within bounds. `isRefused`: it was not given to the parser. */
 export function parseBounded(text: string) {
   const refused = refuseBeforeParsing(text);
-  return refused === undefined
-    ? { isRefused: false, ...readYaml(text) }
-    : { isRefused: true, ...unreadYaml(refused) };
+  const isRefused = refused !== undefined;
+  return { isRefused, ...(isRefused ? unreadYaml(refused) : readYaml(text)) };
 }
 
 function refuseBeforeParsing(text: string): string | undefined {

@@ -35,7 +35,6 @@ export const OwnClient = z.strictObject({
   invokes: z.array(AgentName).default([]),
   quota: Quota.optional(),
 });
-
 export type OwnClient = z.output<typeof OwnClient>;
 
 const KubernetesName = z
@@ -48,6 +47,8 @@ const ServicePort = z.strictObject({
   namespace: KubernetesName.optional(),
   port: z.int().min(1).max(65_535),
 });
+
+const RateLimitDomain = z.string().regex(/^[a-z0-9-]{1,63}$/);
 
 /** Where Kubernetes resources are rendered to. Absent: none are rendered. */
 export const KubernetesTarget = z.strictObject({
@@ -64,13 +65,7 @@ export const KubernetesTarget = z.strictObject({
     jwks: z.strictObject({ service: ServicePort, path: AbsolutePath }),
   }),
   /** The rate limit service (envoyproxy/ratelimit) that the gateways share. */
-  rateLimit: z.strictObject({
-    service: ServicePort,
-    domain: z
-      .string()
-      .regex(/^[a-z0-9-]{1,63}$/)
-      .default("gateway"),
-  }),
+  rateLimit: z.strictObject({ service: ServicePort, domain: RateLimitDomain.default("gateway") }),
 });
 export type KubernetesTarget = z.output<typeof KubernetesTarget>;
 

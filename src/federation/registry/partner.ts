@@ -118,44 +118,32 @@ export type Consumer = ReturnType<typeof consumersOf>[number];
 
 /** Every agent that our bridge carries, with its place in the registry, and the partner whose agent it is. */
 export function consumptions(registry: Registry) {
-  return consumersOf(registry).flatMap(({ consumes, file, path, partner }) =>
-    Object.entries(consumes).map(([agent, entry]) => ({
-      agent,
-      entry,
-      file,
-      path: [...path, agent],
-      partner,
-    })),
+  return consumersOf(registry).flatMap(({ consumes: all, file, path, partner }) =>
+    Object.entries(all).map(([agent, entry]) => ({ agent, entry, file, path: [...path, agent], partner })),
   );
 }
 
 /** Clients of the organisation's that belong to this partner: it had applied with them before it was admitted. */
 export function applicantsOf({ organisation }: Registry, { serverName }: Pick<Partner, "serverName">) {
-  return organisation.clients.filter(
-    ({ applicant }) => applicant !== undefined && serverHost(applicant) === serverHost(serverName),
-  );
+  const host = serverHost(serverName);
+  return organisation.clients.filter(({ applicant }) => applicant && serverHost(applicant) === host);
 }
 
 /** Clients of our bridge's that the partner's own issuer has given us; another issuer's are not the partner's to close. */
 export function clientsAt(partner: Partner | undefined): readonly string[] {
   if (partner === undefined) return [];
   const issuer = new URL(partner.issuer).origin;
-  return Object.values(partner.card.consumes).flatMap(({ cardIdentity, credentials }) =>
-    cardIdentity !== undefined &&
-    credentials !== undefined &&
-    new URL(credentials.tokenEndpoint).origin === issuer
-      ? [credentials.clientId]
-      : [],
-  );
+  const pinned = Object.values(partner.card.consumes).filter((one) => one.cardIdentity !== undefined);
+  const clients = pinned.flatMap(({ credentials }) => credentials ?? []);
+  const theirs = clients.filter(({ tokenEndpoint }) => new URL(tokenEndpoint).origin === issuer);
+  return theirs.map(({ clientId }) => clientId);
 }
 
 /** The organisation's clients as they are in force: an applicant's is closed while it is a partner whose plane is. */
 export function clientsInForce(registry: Registry): readonly OwnClient[] {
   const closed = registry.partners.filter(({ partner }) => planeState(partner, "gateway") === "closed");
   const disabled = new Set(closed.flatMap(({ partner }) => applicantsOf(registry, partner)));
-  return registry.organisation.clients.map((client) =>
-    disabled.has(client) ? { ...client, enabled: false } : client,
-  );
+  return registry.organisation.clients.map((one) => (disabled.has(one) ? { ...one, enabled: false } : one));
 }
 
 /** All identities that a partner's entry pins or has retired, and clients with which it had applied; each once, in a stable order. */
@@ -194,18 +182,14 @@ export function findPartner(registry: Registry, name: string): PartnerEntry {
   const found = partnerCalled(registry, name);
   if (found !== undefined) return found;
   if (name === registry.organisation.serverName) {
-    throw new DrawbridgeError("usage", `${name} is this organisation's own server`, {
-      hint: "Name a partner; one's own server is never contained. Nothing was changed.",
-    });
+    const hint = "Name a partner; one's own server is never contained. Nothing was changed.";
+    throw new DrawbridgeError("usage", `${name} is this organisation's own server`, { hint });
   }
   const close = closeNames(registry, name);
   const shown = name.replaceAll(/[^\x21-\x7e]/g, "?").slice(0, 255);
-  throw new DrawbridgeError("usage", `no partner is called ${shown}`, {
-    hint:
-      close.length > 0
-        ? `Did you mean ${close.join(", or ")}? Nothing was changed.`
-        : "Name it by its server name or by its file in registry/partners; nothing was changed.",
-  });
+  const names = "Name it by its server name or by its file in registry/partners; nothing was changed.";
+  const hint = close.length > 0 ? `Did you mean ${close.join(", or ")}? Nothing was changed.` : names;
+  throw new DrawbridgeError("usage", `no partner is called ${shown}`, { hint });
 }
 
 const SUGGESTIONS_MAX = 3;

@@ -126,11 +126,9 @@ export function withoutReadmission(registry: Registry, records: Iterable<string>
 export type Retirement = ReturnType<typeof retirementsIn>[number];
 
 export function retirementsIn({ organisation, partners }: Registry) {
+  const own = { file: ORGANISATION_FILE, serverName: null, contained: false };
   return [
-    {
-      ...{ file: ORGANISATION_FILE, serverName: null, contained: false },
-      retired: { ...NOTHING, ...organisation.retired },
-    },
+    { ...own, retired: { ...NOTHING, ...organisation.retired } },
     ...partners.map(({ file, partner: { serverName, contained, retired } }) => {
       return { file, serverName, contained, retired };
     }),
@@ -140,9 +138,8 @@ export function retirementsIn({ organisation, partners }: Registry) {
 /** The files of earlier retirements that a later registry lacks in part; a file may have been renamed. */
 export function lostRetirement(earlier: readonly Retirement[], later: Registry): string[] {
   const now = new Map(retirementsIn(later).map(({ serverName, retired }) => [serverName, retired]));
-  return earlier.flatMap(({ file, serverName, retired }) =>
-    holdsAll(now.get(serverName) ?? NOTHING, retired) ? [] : [file],
-  );
+  const lost = earlier.filter((one) => !holdsAll(now.get(one.serverName) ?? NOTHING, one.retired));
+  return lost.map(({ file }) => file);
 }
 
 /** Contained partners that a later registry does not contain, or does not know: a removal keeps the flag. */

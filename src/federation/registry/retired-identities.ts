@@ -47,9 +47,9 @@ export function retiredKeyOf({ keyId, jwk }: PinnedIdentity): RetiredCardKey {
 export function withCardKeys(present: readonly RetiredCardKey[], more: readonly RetiredCardKey[]) {
   const all = [...present];
   for (const key of more) {
+    const { keyId, thumbprint } = key;
     const isThere = all.some(
-      ({ keyId, thumbprint }) =>
-        keyId === key.keyId && (key.thumbprint === undefined || thumbprint === key.thumbprint),
+      (one) => one.keyId === keyId && one.thumbprint === (thumbprint ?? one.thumbprint),
     );
     if (!isThere) all.push(key);
   }

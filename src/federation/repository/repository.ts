@@ -117,8 +117,7 @@ export class Repository {
   /** Whether `ancestor` is `descendant` or one of its ancestors; false also when it is unknown here. */
   async isAncestor(ancestor: Revision, descendant: Revision): Promise<boolean> {
     if (ancestor === descendant) return true;
-    const answer = await git(["merge-base", "--is-ancestor", ancestor, descendant], this.call());
-    return answer.code === 0;
+    return (await git(["merge-base", "--is-ancestor", ancestor, descendant], this.call())).code === 0;
   }
 
   async history(revision: Revision, limit: number): Promise<readonly Revision[]> {
@@ -278,14 +277,9 @@ async function writeTree(repository: Repository, commit: NewCommit, folder: stri
     text === null ? [] : [{ path, text, file: join(folder, `${index}`) }],
   );
   for (const { file, text } of written) writeFileSync(file, text, { mode: 0o600 });
-  const hashed =
-    written.length === 0
-      ? ""
-      : await gitLine(
-          ["hash-object", "-w", "--no-filters", "--stdin-paths"],
-          repository.call({ input: written.map(({ file }) => `${file}\n`).join("") }),
-        );
-  const ids = hashed.split("\n");
+  const args = ["hash-object", "-w", "--no-filters", "--stdin-paths"];
+  const call = repository.call({ input: written.map(({ file }) => `${file}\n`).join("") });
+  const ids = written.length === 0 ? [] : (await gitLine(args, call)).split("\n");
   const blobs = new Map<string, string | null>([...changes].map(([path]) => [path, null]));
   for (const [index, { path }] of written.entries()) blobs.set(path, ids[index] ?? "");
   return treeWith(repository, base === undefined ? [] : [base], blobs);
@@ -336,12 +330,7 @@ async function treeWith(repository: Repository, trees: readonly string[], files:
 }
 
 /** `bytes`, its name, and `id` are bytes (latin1). */
-interface TreeItem {
-  readonly mode: string;
-  readonly name: string;
-  readonly bytes: string;
-  readonly id: string;
-}
+type TreeItem = Readonly<Record<"mode" | "name" | "bytes" | "id", string>>;
 
 const isFolder = ({ mode }: TreeItem): boolean => /^0?40000$/.test(mode);
 

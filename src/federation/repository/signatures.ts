@@ -61,20 +61,15 @@ export async function unsignedAmong(
   for (let from = 0; from < unknown.length && unsigned.length < enough; from += COMMITS_PER_CALL) {
     const batch = unknown.slice(from, from + COMMITS_PER_CALL);
     const input = `${batch.join("\n")}\n`;
-    const printed = await gitLine(
-      ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%ct %H %G?", "--stdin"],
-      repository.call({ input, settings: [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`] }),
-    );
-    const dated = await gitLine(
-      ["rev-list", "--no-walk=unsorted", "--timestamp", "--stdin"],
-      repository.call({ input }),
-    );
+    const signed = ["log", "--no-walk=unsorted", "--no-show-signature", "--format=%ct %H %G?", "--stdin"];
+    const settings = [`gpg.ssh.allowedSignersFile=${allowedSignersFile}`];
+    const judged = new Set((await gitLine(signed, repository.call({ input, settings }))).split("\n"));
+    const dates = ["rev-list", "--no-walk=unsorted", "--timestamp", "--stdin"];
+    const dated = await gitLine(dates, repository.call({ input }));
     // `G` alone says: good, and by a key that the list has for git at the commit's date. Of several dates (also one that comes of
     // the encoding that a commit names) git judges a key by the first, and prints the last as the commit's.
-    const judged = new Set(printed.split("\n"));
-    const good = new Set(
-      dated.split("\n").flatMap((line) => (judged.has(`${line} G`) ? line.split(" ").slice(1) : [])),
-    );
+    const allowed = dated.split("\n").filter((line) => judged.has(`${line} G`));
+    const good = new Set(allowed.flatMap((line) => line.split(" ").slice(1)));
     for (const revision of batch) {
       if (good.has(revision)) verified.set(`${signers} ${revision}`, true);
       else unsigned.push(revision);
@@ -82,8 +77,6 @@ export async function unsignedAmong(
   }
   return unsigned;
 }
-
-const SKEW_S = CLOCK_SKEW_MS / 1_000;
 
 type WrongDate = Exclude<RefusedCommit["why"], "unsigned">;
 
@@ -124,7 +117,7 @@ async function broughtBy(...[repository, head, policy, accepted, nowMs]: Paramet
     const dates = examined
       .map((parent) => commits.get(parent)?.at ?? 0)
       .filter((at) => !isDatedInFuture(at, nowMs));
-    const isBackdated = commit.at < Math.max(base.get(id) ?? 0, ...dates) - SKEW_S;
+    const isBackdated = commit.at < Math.max(base.get(id) ?? 0, ...dates) - CLOCK_SKEW_MS / 1_000;
     const isPostdated = isDatedInFuture(commit.at, nowMs);
     brought.set(revision, isBackdated ? "backdated" : isPostdated ? "postdated" : undefined);
     waiting.push(...examined);

@@ -89,10 +89,8 @@ function checkRegistry(files: ReadonlyMap<string, string>) {
   }
   const found = (isSecret: boolean) =>
     problems.filter(({ rule }) => rule.startsWith("secret.") === isSecret).map(renderProblem);
-  return {
-    registry,
-    results: [resultOf("registry is valid", found(false)), resultOf("no secrets", found(true))],
-  };
+  const results = [resultOf("registry is valid", found(false)), resultOf("no secrets", found(true))];
+  return { registry, results };
 }
 
 function resultOf(name: string, found: readonly string[]) {
@@ -178,10 +176,8 @@ function tooLarge(path: string, text: string): readonly string[] {
   const hasLongLine = text.split("\n").some((line) => line.length > EXPRESSION_MAX);
   const line = `${path} has a line that is longer than an expression may be (${EXPRESSION_MAX})`;
   const isLarge = Buffer.byteLength(text) > CONFIG_MAP_BYTES_MAX;
-  return [
-    ...(isLarge ? [`${path} is larger than a ConfigMap may be (1 MiB)`] : []),
-    ...(hasLongLine ? [line] : []),
-  ];
+  const size = `${path} is larger than a ConfigMap may be (1 MiB)`;
+  return [isLarge ? size : [], hasLongLine ? line : []].flat();
 }
 
 function closedTo({ partners }: Registry, plane: PlaneName, nameOf = (one: Partner) => one.serverName) {

@@ -1,5 +1,5 @@
-// The engine: runs one step of a procedure, whichever it is: commit → reconcile → observe → evaluate → record. And the verdict
-// of a step: its conditions, evaluated, with what was found and what to do.
+// The engine: runs one step of a procedure: reconcile → observe → evaluate, between the caller's commit and its record.
+// And the verdict of a step: its conditions, evaluated, with what was found and what to do.
 // Invariants: nothing is observed before the plane was brought to what is committed, nor recorded before it was evaluated;
 // each part finds what it has done before, so that a step that was cut off is run again as a whole; nothing holds here that
 // an auditor would refuse; a finding besides the table only ever takes a verdict away.
@@ -32,8 +32,6 @@ export interface StepRun<Own extends Observed = Observed> {
   readonly plane: PlaneName;
   /** Server name: whose plane it is, or whose agent. */
   readonly partner: string;
-  /** Makes the commit, or finds it; absent: it was made before. */
-  readonly commit?: (() => Promise<unknown>) | undefined;
   /** The plane is brought to the branch's head; `again`: even if recorded as in force; `observe`: nothing is touched. */
   readonly how: "apply" | "again" | "observe";
   /** What a refused head means for what is only observed. */
@@ -43,7 +41,6 @@ export interface StepRun<Own extends Observed = Observed> {
   readonly observe: (reached: Reached) => Promise<Own>;
   readonly evaluate: (reached: Reached, observed: Own) => readonly JudgedCondition[];
   readonly withinMs?: number;
-  readonly record?: (result: StepResult<Own>) => void;
 }
 
 export interface StepResult<Own = Observed> extends Reached {
@@ -58,10 +55,7 @@ const POLL_MS = 500;
 
 /** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up; and what the parts throw */
 export async function runStep<Own extends Observed>(context: Federation, step: StepRun<Own>) {
-  await step.commit?.();
-  const result = await observeStep(context, step, await reach(context, step));
-  step.record?.(result);
-  return result;
+  return observeStep(context, step, await reach(context, step));
 }
 
 /** Observes a plane, after a pass has applied it, until it is as it should be or the time is over. */

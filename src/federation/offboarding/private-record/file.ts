@@ -35,11 +35,9 @@ function refuseIfAny(path: string, problems: readonly RecordProblem[]): void {
 }
 
 function locate(path: string) {
-  const { problems, ...found } = inspectLocation(path);
-  return {
-    ...found,
-    problems: problems.map((one) => ({ ...one, rule: `record.${one.rule}`, field: "", line: 0 })),
-  };
+  const { problems: found, ...location } = inspectLocation(path);
+  const problems = found.map((one) => ({ ...one, rule: `record.${one.rule}`, field: "", line: 0 }));
+  return { ...location, problems };
 }
 
 /** Reads a record that must be whole. @throws RecordError, also for a missing field; else as `readRecordFile` */

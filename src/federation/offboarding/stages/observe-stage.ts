@@ -29,23 +29,23 @@ type NotReached = Omit<OutOfReach, "partner">;
 
 type Shown = Readonly<{ items: readonly EvidenceItem[]; outOfReach: readonly NotReached[] }>;
 type Found = Shown & { readonly objections: readonly Objection[] };
+type Evidence = Parameters<typeof judged>[1];
 
 const VIOLATIONS_MAX = 20;
 const VIOLATION = { withinMs: 3_000, everyMs: 100 };
 
-export type HowObserved = Pick<Parameters<typeof runStep>[1], "how" | "commit">;
 type ObservedStage = Pick<StageProgress, "stage" | "opened_at" | "scope">;
 type ObservedPlane = ObservedStage & { readonly plane: PlaneName };
 
 /** Reports drift where it applies nothing. @throws DrawbridgeError `head_refused`, `repository_unusable` */
-export async function observeStage(context: RunContext, progress: ObservedStage, how: HowObserved) {
+export async function observeStage(context: RunContext, progress: ObservedStage, how: "apply" | "observe") {
   const { run, clock } = context;
   const { plane, conditions } = removalStep(run.kind, progress.stage);
   const partner = counterpartyIn(run);
   const seal = sealFor(clock, partner, plane ?? "transport");
   if (plane !== null && conditions !== null) {
     const { observed } = await runStep(context, {
-      ...{ plane, partner, ...how, onBadHead: removal(run.kind).onBadHead },
+      ...{ plane, partner, how, onBadHead: removal(run.kind).onBadHead },
       observe: (reached) => observeClosed(context, { ...progress, plane }, reached),
       evaluate: (_reached, observed) => observed.conditions,
     });
@@ -74,11 +74,7 @@ function stageResult(
 }
 
 /** By the evaluation of the record; `work.closed_at` is when the observation ended. */
-export function judgeStage(
-  work: StageWork,
-  observed: Parameters<typeof judged>[1],
-  objections: Found["objections"] = [],
-) {
+export function judgeStage(work: StageWork, observed: Evidence, objections: Found["objections"] = []) {
   const conditions = evaluateStage(work, observed.items).map((one) => judged(one, observed));
   return objectTo(conditions, objections);
 }

@@ -30,7 +30,7 @@ import {
   type StageProof,
   writeStage,
 } from "../run/run-file.ts";
-import { type HowObserved, observeStage, roomsIn } from "../stages/observe-stage.ts";
+import { observeStage, roomsIn } from "../stages/observe-stage.ts";
 
 /** @param skipped why the stage is opened before both have signed the one before it */
 export async function workStage(context: RunContext, stage: StageName, skipped: string | null) {
@@ -47,20 +47,18 @@ export async function workStage(context: RunContext, stage: StageName, skipped: 
   // What is observed after the clock was set back is no older than the stage.
   const [opened_at = ""] = [progress.opened_at, timestamp(context.clock.now())].sort();
   progress = { ...progress, opened_at };
-  const commit = async () => {
-    progress = writeStage(run, { ...progress, commit: await commitStage(context, stage) });
-  };
-  const { proof } = await prove(context, progress, { how: "apply", commit: isClosing ? commit : undefined });
-  const proved = { ...progress, proof };
+  if (isClosing) progress = writeStage(run, { ...progress, commit: await commitStage(context, stage) });
+  const proved = await prove(context, progress, "apply");
+  const { conditions, items } = proved.proof;
   // After a restart of the homeserver, its process of now is the one to measure from.
-  const isRestarted = proof.conditions.some((one) => one.condition === "no_restart" && !isSettled(one));
+  const isRestarted = conditions.some((one) => one.condition === "no_restart" && !isSettled(one));
   if (!isRestarted) return writeStage(run, proved);
-  const started_at = proof.items.map(startedAtOf).find((at) => at !== null) ?? null;
+  const started_at = items.map(startedAtOf).find((at) => at !== null) ?? null;
   return writeStage(run, { ...proved, scope: { ...proved.scope, started_at } });
 }
 
 /** Observes a stage that is closed, and judges it; its new proof is written nowhere yet. */
-export async function prove(context: RunContext, progress: StageProgress, how: HowObserved) {
+export async function prove(context: RunContext, progress: StageProgress, how: "apply" | "observe") {
   const { stage, countersignature_skipped: skipped } = progress;
   const observation = await observeStage(context, progress, how);
   const { at, revision, render, conditions, outOfReach } = observation;

@@ -142,12 +142,12 @@ async function requireFresh(context: RunContext, stage: StageName, statement: Ke
   // A negative age says that the clock was set back since, and nothing of the time that has passed.
   if (ageMs >= 0 && ageMs <= FRESH_MS) return;
   context.say(`observing again before it is signed: ${stage}`);
-  let again = await prove(context, progress, { how: "observe" });
+  let again = await prove(context, progress, "observe");
   const failing = again.proof.conditions.filter((one) => !isSettled(one));
   if (failing.every(({ condition }) => condition === "no_restart") && failing.length > 0) {
     // A later stage has restarted the homeserver: from then on nothing is known of the process before.
     const unmeasured = { ...progress, scope: { ...progress.scope, started_at: null } };
-    again = await prove(context, unmeasured, { how: "observe" });
+    again = await prove(context, unmeasured, "observe");
   }
   if (statement.read() === undefined) writeStage(run, again);
   const view = { stage, progress: again, unwaived: unwaivedIn(run, again.proof.out_of_reach) };
@@ -317,7 +317,7 @@ export async function recheck(context: RunContext, what: string): Promise<void> 
       continue;
     }
     reportRepaired(context, progress, plane);
-    const { conditions: judged, outOfReach } = await observeStage(context, progress, { how: "observe" });
+    const { conditions: judged, outOfReach } = await observeStage(context, progress, "observe");
     // Stage 5 restarts the homeserver after stage 4 was shown.
     const counted = judged.filter(({ condition }) => condition !== "no_restart");
     blocks.push(...blocksIn(stage, counted, unwaivedIn(run, outOfReach)));
