@@ -28,7 +28,6 @@ import { type JudgedCondition, type Reached, runStep } from "../workflow/run-ste
 import { cardIdentityOf, refuse } from "./identity-rules.ts";
 
 export type IdentityResult = Readonly<Awaited<ReturnType<typeof proveIdentity>>>;
-
 type CommittedIdentity = Awaited<ReturnType<typeof commitIdentity>>;
 
 export async function commitIdentity(context: Federation, options: ChangeOptions) {
@@ -135,9 +134,8 @@ function requireUntouched(old: Registry, now: Registry) {
 
 export type AgentParts = Readonly<ReturnType<typeof agentParts>>;
 
-export function partsOf({ decision }: AgentParts): readonly Part[] {
-  return decision === undefined ? ["homeserver"] : ["homeserver", "bridge"];
-}
+export const partsOf = ({ decision }: AgentParts): readonly Part[] =>
+  decision === undefined ? ["homeserver"] : ["homeserver", "bridge"];
 
 interface IdentityProofInput {
   readonly seal: Seal;
@@ -174,13 +172,11 @@ async function proveCard(seal: Seal, probe: string, card: Uint8Array, pin: Pinne
   });
 }
 
-export async function verifyByPin(card: Uint8Array, { keyId, jwk }: PinnedIdentity) {
-  return verifyCard(card, [await importPinnedKey(keyId, jwk)]);
-}
+export const verifyByPin = async (card: Uint8Array, { keyId, jwk }: PinnedIdentity) =>
+  verifyCard(card, [await importPinnedKey(keyId, jwk)]);
 
-export async function isSignedBy(card: Uint8Array, pin: PinnedIdentity): Promise<boolean> {
-  return (await verifyByPin(card, pin)).accepted;
-}
+export const isSignedBy = async (card: Uint8Array, pin: PinnedIdentity): Promise<boolean> =>
+  (await verifyByPin(card, pin)).accepted;
 
 const BY_BRIDGE = { withinMs: 20_000, everyMs: 200 };
 

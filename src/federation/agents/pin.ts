@@ -13,9 +13,8 @@ import { type PinnedIdentity, thumbprintOf } from "../registry/retired-identitie
 import { type AgentParts, commitIdentity, isSignedBy, provePin, verifyByPin } from "./commit-and-prove.ts";
 import { agentOf, cardIdentityOf, consumerOf, refuse, refuseRetired, retireEdits } from "./identity-rules.ts";
 
-function isSameIdentity(one: PinnedIdentity | undefined, other: PinnedIdentity): boolean {
-  return one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
-}
+const isSameIdentity = (one: PinnedIdentity | undefined, other: PinnedIdentity): boolean =>
+  one?.keyId === other.keyId && thumbprintOf(one.jwk) === thumbprintOf(other.jwk);
 
 export interface AddOptions {
   readonly agent: string;
@@ -108,9 +107,8 @@ const Remembered = z.strictObject({
 type Remembered = z.output<typeof Remembered>;
 
 /** Of one agent of one partner: neither name holds a slash. */
-export function memoryFile(serverName: string, agent: string): string {
-  return `agents/pin-${encodeURIComponent(`${serverName}/${agent}`)}.json`;
-}
+export const memoryFile = (serverName: string, agent: string): string =>
+  `agents/pin-${encodeURIComponent(`${serverName}/${agent}`)}.json`;
 
 /** Changes a pin and proves it. @throws DrawbridgeError `usage`, `guard_refused`, `head_refused`; RegistryError */
 export async function pinAgent(context: Federation, parts: AgentParts, options: PinOptions) {

@@ -221,9 +221,8 @@ async function publish(context: Federation, parts: AgentParts, options: RotateOp
 
 const stagedKey = (keyFile: string): string => `${keyFile}.next`;
 
-function cardAt(file: string): Buffer {
-  return readInput(file, "Name the agent's card, as a JSON file; nothing was changed.");
-}
+const cardAt = (file: string): Buffer =>
+  readInput(file, "Name the agent's card, as a JSON file; nothing was changed.");
 
 /** The card with this key's signature alone. @param file where it is read, for a message */
 async function sign(card: Uint8Array, key: PrivateKeyFile, keyId: string, file: string): Promise<Buffer> {
@@ -253,7 +252,6 @@ const Rotation = z.strictObject({
   card_file: z.string(),
 });
 export type Rotation = z.output<typeof Rotation>;
-
 const fileOf = (agent: string) => `agents/rotate-${agent}.json`;
 
 export function writeRotation(state: StateFolder, rotation: Rotation): Rotation {
@@ -261,6 +259,5 @@ export function writeRotation(state: StateFolder, rotation: Rotation): Rotation 
   return rotation;
 }
 
-function isAt({ step }: Rotation, other: Rotation["step"]): boolean {
-  return STEPS.indexOf(step) >= STEPS.indexOf(other);
-}
+const isAt = ({ step }: Rotation, other: Rotation["step"]): boolean =>
+  STEPS.indexOf(step) >= STEPS.indexOf(other);

@@ -44,9 +44,8 @@ export interface ChangeOptions {
 export type Committed = NonNullable<Awaited<ReturnType<typeof tryChange>>>;
 
 /** @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable`; RegistryError; as the options do */
-export function commitChange(context: Federation, options: ChangeOptions): Promise<Committed> {
-  return untilCommitted(context, () => tryChange(context, options));
-}
+export const commitChange = (context: Federation, options: ChangeOptions): Promise<Committed> =>
+  untilCommitted(context, () => tryChange(context, options));
 
 async function tryChange(
   context: Federation,

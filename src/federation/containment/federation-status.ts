@@ -8,7 +8,6 @@ import { closedPlanes, isRemoved } from "../registry/partner.ts";
 import { emptyRecord, readHead, readPlane, recentDrift } from "../state/plane-records.ts";
 
 const DRIFT_SHOWN = 20;
-
 export type FederationStatus = Awaited<ReturnType<typeof federationStatus>>;
 
 export async function federationStatus(context: Federation) {

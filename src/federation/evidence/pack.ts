@@ -59,7 +59,6 @@ const EvidencePackBody = z.strictObject({
   }),
 });
 export type EvidencePackBody = z.output<typeof EvidencePackBody>;
-
 export const EvidencePack = EvidencePackBody.extend({ digest: Sha256Digest });
 export type EvidencePack = z.output<typeof EvidencePack>;
 

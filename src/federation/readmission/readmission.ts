@@ -76,7 +76,6 @@ function readmissionOf(
 }
 
 const FOLDER = "readmission";
-
 export const readmissionFile = (id: string, name = "progress.json"): string => `${FOLDER}/${id}/${name}`;
 
 export function saveReadmission(state: StateFolder, readmission: Readmission): Readmission {
@@ -85,9 +84,8 @@ export function saveReadmission(state: StateFolder, readmission: Readmission): R
   return readmission;
 }
 
-export function saveStage(state: StateFolder, readmission: Readmission, plane: PlaneName, stage: Stage) {
-  return saveReadmission(state, { ...readmission, stages: { ...readmission.stages, [plane]: stage } });
-}
+export const saveStage = (state: StateFolder, readmission: Readmission, plane: PlaneName, stage: Stage) =>
+  saveReadmission(state, { ...readmission, stages: { ...readmission.stages, [plane]: stage } });
 
 type Who = Pick<PartnerEntry["partner"], "serverName" | "azp">;
 
@@ -115,9 +113,8 @@ export async function requireReadmission(context: Federation, revision: Revision
 }
 
 /** The step of the first plane that is not proved to be open yet; undefined after the last, and once the end is recorded. */
-export function currentStep({ stages, done }: Readmission): PlaneStep | undefined {
-  return done ? undefined : READMISSION.steps.find(({ plane }) => stages[plane]?.proved_at == null);
-}
+export const currentStep = ({ stages, done }: Readmission): PlaneStep | undefined =>
+  done ? undefined : READMISSION.steps.find(({ plane }) => stages[plane]?.proved_at == null);
 
 /** @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */
 export function refuseWhileRemoving(state: StateFolder, { name, partner }: PartnerEntry): void {
@@ -126,9 +123,8 @@ export function refuseWhileRemoving(state: StateFolder, { name, partner }: Partn
 }
 
 /** Whether a removal has closed every plane since: it retires the client. Times do not say it, because a clock may be set back. */
-export function isOvertaken({ opened }: Readmission, { partner }: PartnerEntry): boolean {
-  return partner.retired.clients.includes(opened.azp);
-}
+export const isOvertaken = ({ opened }: Readmission, { partner }: PartnerEntry): boolean =>
+  partner.retired.clients.includes(opened.azp);
 
 type Opening = Readonly<{ partner: string; approval: string; identities: NewIdentities }>;
 
@@ -222,9 +218,8 @@ export const NewIdentities = z.strictObject({
 });
 export type NewIdentities = z.output<typeof NewIdentities>;
 
-function newIdentitiesDigest(identities: NewIdentities): string {
-  return sha256Tagged(canonicalize(plain(identities) as Json));
-}
+const newIdentitiesDigest = (identities: NewIdentities): string =>
+  sha256Tagged(canonicalize(plain(identities) as Json));
 
 /** Retires all that a partner's file pins, and puts the new identities in. @throws DrawbridgeError `guard_refused` */
 function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: NewIdentities) {
@@ -282,8 +277,7 @@ function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: N
 type Secret = RegistrySecretReference | undefined;
 
 /** A reference has one form: no path of one names another's file in other words. */
-function isSameSecret(before: Secret, now: Secret): boolean {
-  return before !== undefined && isDeepStrictEqual(before, now);
-}
+const isSameSecret = (before: Secret, now: Secret): boolean =>
+  before !== undefined && isDeepStrictEqual(before, now);
 
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));

@@ -43,16 +43,13 @@ export const ReadmissionRecord = z.strictObject({
   ),
 });
 export type ReadmissionRecord = z.output<typeof ReadmissionRecord>;
-
 export const READMISSIONS = "records/readmission";
 
-export function readmissionRecordsIn(texts: Iterable<string>): ReadmissionRecord[] {
-  return [...texts].flatMap((text) => ReadmissionRecord.safeParse(parseJson(text)).data ?? []);
-}
+export const readmissionRecordsIn = (texts: Iterable<string>): ReadmissionRecord[] =>
+  [...texts].flatMap((text) => ReadmissionRecord.safeParse(parseJson(text)).data ?? []);
 
-export function readmissionRecordPath(record: ReadmissionRecord): string {
-  return recordPath(READMISSIONS, record, `${record.readmission.slice(0, 8)}-${record.act}`);
-}
+export const readmissionRecordPath = (record: ReadmissionRecord): string =>
+  recordPath(READMISSIONS, record, `${record.readmission.slice(0, 8)}-${record.act}`);
 
 /** Such as `records/containment/20260102T030405.678Z-b.test-contain.json`: when, about whom, what. */
 function recordPath(folder: string, { timestamp, server_name }: z.output<typeof Ending>, what: string) {
@@ -76,19 +73,16 @@ export const ContainmentRecord = z.strictObject({
   planes: z.tuple([z.literal("gateway"), z.literal("card"), z.literal("rooms"), z.literal("border")]),
 });
 export type ContainmentRecord = z.output<typeof ContainmentRecord>;
-
 export const CONTAINMENTS = "records/containment";
 
-export function containmentRecordsOf(serverName: string, texts: ReadonlyMap<string, string>) {
-  return [...texts].flatMap(([path, text]) => {
+export const containmentRecordsOf = (serverName: string, texts: ReadonlyMap<string, string>) =>
+  [...texts].flatMap(([path, text]) => {
     const record = ContainmentRecord.safeParse(parseJson(text)).data;
     return record?.server_name === serverName ? [{ path, record, digest: sha256Tagged(text) }] : [];
   });
-}
 
-export function containmentRecordPath(record: ContainmentRecord): string {
-  return recordPath(CONTAINMENTS, record, record.act);
-}
+export const containmentRecordPath = (record: ContainmentRecord): string =>
+  recordPath(CONTAINMENTS, record, record.act);
 
 const Ending = z.union([ContainmentRecord, ReadmissionRecord]);
 

@@ -8,17 +8,15 @@ import { consumptions, type Registry } from "./partner.ts";
 import { broken, type CrossProblem, type CrossRule } from "./problems.ts";
 import { checkRetired, clientsIn } from "./retired-identities-checks.ts";
 
-export function crossCheck(registry: Registry): CrossProblem[] {
-  return [
-    ...checkServers(registry),
-    ...checkClients(registry),
-    ...checkOffers(registry),
-    ...checkPaths(registry.organisation),
-    ...checkConsumed(registry),
-    ...checkCredentials(registry),
-    ...checkRetired(registry),
-  ];
-}
+export const crossCheck = (registry: Registry): CrossProblem[] => [
+  ...checkServers(registry),
+  ...checkClients(registry),
+  ...checkOffers(registry),
+  ...checkPaths(registry.organisation),
+  ...checkConsumed(registry),
+  ...checkCredentials(registry),
+  ...checkRetired(registry),
+];
 
 function checkServers({ organisation, partners }: Registry): CrossProblem[] {
   const problems: CrossProblem[] = [];
@@ -172,6 +170,5 @@ function checkCredentials(registry: Registry): CrossProblem[] {
   return problems;
 }
 
-function secretName(reference: RegistrySecretReference): string {
-  return "file" in reference ? `file ${reference.file}` : `env ${reference.env}`;
-}
+const secretName = (reference: RegistrySecretReference): string =>
+  "file" in reference ? `file ${reference.file}` : `env ${reference.env}`;

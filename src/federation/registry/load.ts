@@ -125,7 +125,6 @@ function locate(problems: readonly CrossProblem[], files: ReadonlyMap<string, Re
 
 const BYTES_MAX = 1_048_576;
 const DEPTH_MAX = 32;
-
 type Path = readonly PropertyKey[];
 
 /** One file, with every problem in it; the value is undefined when there is any. */

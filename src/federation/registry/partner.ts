@@ -117,11 +117,10 @@ export function consumersOf({ organisation, partners }: Registry) {
 export type Consumer = ReturnType<typeof consumersOf>[number];
 
 /** Every agent that our bridge carries, with its place in the registry, and the partner whose agent it is. */
-export function consumptions(registry: Registry) {
-  return consumersOf(registry).flatMap(({ consumes: all, file, path, partner }) =>
+export const consumptions = (registry: Registry) =>
+  consumersOf(registry).flatMap(({ consumes: all, file, path, partner }) =>
     Object.entries(all).map(([agent, entry]) => ({ agent, entry, file, path: [...path, agent], partner })),
   );
-}
 
 /** Clients of the organisation's that belong to this partner: it had applied with them before it was admitted. */
 export function applicantsOf({ organisation }: Registry, { serverName }: Pick<Partner, "serverName">) {
@@ -160,22 +159,18 @@ export function retireAll(registry: Registry, partner: Partner): Retired {
   };
 }
 
-export function closedPlanes(partner: Partner): readonly PlaneName[] {
-  return PLANE_NAMES.filter((plane) => planeState(partner, plane) === "closed");
-}
+export const closedPlanes = (partner: Partner): readonly PlaneName[] =>
+  PLANE_NAMES.filter((plane) => planeState(partner, plane) === "closed");
 
-export function isRemoved({ planes }: Pick<Partner, "planes">): boolean {
-  return PLANE_NAMES.every((plane) => planes[plane] === "closed");
-}
+export const isRemoved = ({ planes }: Pick<Partner, "planes">): boolean =>
+  PLANE_NAMES.every((plane) => planes[plane] === "closed");
 
-export function partnerEntry({ partners }: Registry, serverName: string): PartnerEntry | undefined {
-  return partners.find(({ partner }) => partner.serverName === serverName);
-}
+export const partnerEntry = ({ partners }: Registry, serverName: string): PartnerEntry | undefined =>
+  partners.find(({ partner }) => partner.serverName === serverName);
 
 /** By its server name or its file's name, which no two share. */
-export function partnerCalled({ partners }: Registry, name: string): PartnerEntry | undefined {
-  return partners.find((entry) => entry.name === name || entry.partner.serverName === name);
-}
+export const partnerCalled = ({ partners }: Registry, name: string): PartnerEntry | undefined =>
+  partners.find((entry) => entry.name === name || entry.partner.serverName === name);
 
 /** The same. @throws DrawbridgeError `usage` */
 export function findPartner(registry: Registry, name: string): PartnerEntry {

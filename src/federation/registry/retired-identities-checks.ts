@@ -105,12 +105,11 @@ function partnerProblems({ file, partner: { azp, keyIds, planes, retired } }: Pa
 }
 
 /** Partners that were removed and have an open plane, so a new client: each needs the record of a re-admission. */
-export function readmitted({ partners }: Registry): readonly PartnerEntry[] {
-  return partners.filter(
+export const readmitted = ({ partners }: Registry): readonly PartnerEntry[] =>
+  partners.filter(
     ({ partner: { planes, retired } }) =>
       retired.clients.length > 0 && PLANE_NAMES.some((plane) => planes[plane] === "open"),
   );
-}
 
 export function withoutReadmission(registry: Registry, records: Iterable<string>): string[] {
   const opened = new Set(
@@ -154,10 +153,7 @@ export function endedContainments(earlier: readonly Retirement[], { partners }: 
 
 const NOTHING: Retired = { cardKeys: [], clients: [], serverKeys: [] };
 
-function holdsAll(now: Retired, before: Retired): boolean {
-  return (
-    withCardKeys(now.cardKeys, before.cardKeys).length === now.cardKeys.length &&
-    before.clients.every((client) => now.clients.includes(client)) &&
-    before.serverKeys.every((keyId) => now.serverKeys.includes(keyId))
-  );
-}
+const holdsAll = (now: Retired, before: Retired): boolean =>
+  withCardKeys(now.cardKeys, before.cardKeys).length === now.cardKeys.length &&
+  before.clients.every((client) => now.clients.includes(client)) &&
+  before.serverKeys.every((keyId) => now.serverKeys.includes(keyId));

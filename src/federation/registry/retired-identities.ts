@@ -20,7 +20,6 @@ export const RetiredCardKey = z.strictObject({
   thumbprint: Sha256Digest.optional(),
 });
 export type RetiredCardKey = z.output<typeof RetiredCardKey>;
-
 export const RetiredOwn = z.strictObject({ cardKeys: z.array(RetiredCardKey).default([]) });
 export type RetiredOwn = z.output<typeof RetiredOwn>;
 
@@ -31,9 +30,8 @@ export const Retired = RetiredOwn.extend({
 export type Retired = z.output<typeof Retired>;
 
 /** A P-256 key's thumbprint (RFC 7638); other members of its JWK do not count. */
-export function thumbprintOf({ x, y }: PinnedIdentity["jwk"]): string {
-  return sha256Tagged(canonicalize({ kty: "EC", crv: "P-256", x, y }));
-}
+export const thumbprintOf = ({ x, y }: PinnedIdentity["jwk"]): string =>
+  sha256Tagged(canonicalize({ kty: "EC", crv: "P-256", x, y }));
 
 export interface PinnedIdentity {
   readonly keyId: string;

@@ -51,8 +51,8 @@ const PUBLIC_KEYS = new Set(["x", "y", "kid", "keyId", "serverKeys"]);
 const SERVERS = new Set(["serverName", "applicant", "trustedKeyServers", "allowedServers", "allowedSenders"]);
 const PRIVATE_MEMBERS = new Set(["d", "p", "q", "dp", "dq", "qi", "k", "oth"]);
 
-export function secretsInText(text: string, file: string): RegistryProblem[] {
-  return text.split("\n").flatMap((line, index) => {
+export const secretsInText = (text: string, file: string): RegistryProblem[] =>
+  text.split("\n").flatMap((line, index) => {
     const found = RULES.filter((rule) => PATTERNS[rule]?.test(line));
     const comment = COMMENT.exec(line)?.[1];
     if (found.length === 0 && comment !== undefined) {
@@ -61,7 +61,6 @@ export function secretsInText(text: string, file: string): RegistryProblem[] {
     }
     return found.map((rule) => secretProblem(rule, file, index + 1));
   });
-}
 
 export function secretsInValues(root: unknown, lines: LineCounter, file: string): RegistryProblem[] {
   const problems: RegistryProblem[] = [];
@@ -98,15 +97,13 @@ function mustNotBeRandom(value: string, keys: readonly string[]): boolean {
   return holdsRandomWord(value.replace(/^[a-z]+:\/\/[^/?#\s]+/i, ""));
 }
 
-function secretProblem(rule: SecretRule, file: string, line: number): RegistryProblem {
-  return {
-    ...{ file, line, path: "", rule },
-    message: `holds ${HOLDS[rule]}`,
-    hint:
-      "Keep it in a file or a variable outside the repository and name that ({file: …} or {env: …}). " +
-      "If it was ever committed, it is known: replace it.",
-  };
-}
+const secretProblem = (rule: SecretRule, file: string, line: number): RegistryProblem => ({
+  ...{ file, line, path: "", rule },
+  message: `holds ${HOLDS[rule]}`,
+  hint:
+    "Keep it in a file or a variable outside the repository and name that ({file: …} or {env: …}). " +
+    "If it was ever committed, it is known: replace it.",
+});
 
 /** Shorter words resemble abbreviations and version numbers. */
 const LENGTH_MIN = 20;

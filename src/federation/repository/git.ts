@@ -101,9 +101,8 @@ export async function gitOk(args: readonly string[], call: GitCall): Promise<Buf
   return answer.stdout;
 }
 
-export async function gitLine(args: readonly string[], call: GitCall): Promise<string> {
-  return (await gitOk(args, call)).toString("utf8").trim();
-}
+export const gitLine = async (args: readonly string[], call: GitCall): Promise<string> =>
+  (await gitOk(args, call)).toString("utf8").trim();
 
 /** Git was ended, because a repository holds more than it may. */
 export class GitBounds extends DrawbridgeError {}

@@ -23,9 +23,8 @@ const LISTING_BYTES_MAX = 1 << 26;
 
 const OBJECT_ID = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/;
 
-export function parseRevision(value: unknown): Revision | undefined {
-  return typeof value === "string" && OBJECT_ID.test(value) ? (value as Revision) : undefined;
-}
+export const parseRevision = (value: unknown): Revision | undefined =>
+  typeof value === "string" && OBJECT_ID.test(value) ? (value as Revision) : undefined;
 
 /** The ID that a text's blob (or tree) has beside another ID: SHA-1 or SHA-256, as the repository's format is. */
 export function blobIdOf(text: string, beside: string, type: "blob" | "tree" = "blob"): string {
@@ -224,7 +223,6 @@ export class Repository {
 // commit that no branch was moved to is garbage that git collects.
 
 export type Changes = ReadonlyMap<string, string | null>;
-
 export interface NewCommit {
   /** The first one's tree is what the changes are made to; none: the first commit of a repository. */
   readonly parents: readonly Revision[];
@@ -331,7 +329,5 @@ async function treeWith(repository: Repository, trees: readonly string[], files:
 
 /** `bytes`, its name, and `id` are bytes (latin1). */
 type TreeItem = Readonly<Record<"mode" | "name" | "bytes" | "id", string>>;
-
 const isFolder = ({ mode }: TreeItem): boolean => /^0?40000$/.test(mode);
-
 const sortedAs = (item: TreeItem): string => (isFolder(item) ? `${item.bytes}/` : item.bytes);

@@ -137,9 +137,8 @@ function commitsIn(listed: string) {
 }
 
 /** A merge that keeps its first parent's tree (git merge -s ours) sets aside what the others hold. */
-function takesNothing({ tree, parents }: { tree: string; parents: string[] }, commits: Commits): boolean {
-  return commits.get(parents[0] ?? "")?.tree === tree;
-}
+const takesNothing = ({ tree, parents }: { tree: string; parents: string[] }, commits: Commits): boolean =>
+  commits.get(parents[0] ?? "")?.tree === tree;
 
 /** The date of the youngest trusted commit that each of the others descends from; children stand before parents. */
 function youngestTrusted(commits: Commits, nowMs: number): ReadonlyMap<string, number> {
@@ -162,6 +161,5 @@ function digestOf(allowedSignersFile: string): string | undefined {
 }
 
 /** Whether the list of allowed signers can be read; without it no commit counts as signed. */
-export function canReadSigners({ allowedSignersFile }: SigningPolicy): boolean {
-  return digestOf(allowedSignersFile) !== undefined;
-}
+export const canReadSigners = ({ allowedSignersFile }: SigningPolicy): boolean =>
+  digestOf(allowedSignersFile) !== undefined;

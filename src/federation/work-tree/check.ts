@@ -215,13 +215,12 @@ export function renderFolder(directory: string) {
   return changes;
 }
 
-function compareRendered(found: ReadonlyMap<string, string>, rendered: ReadonlyMap<string, string>) {
-  return [...new Set([...found.keys(), ...rendered.keys()])].sort().flatMap((path) => {
+const compareRendered = (found: ReadonlyMap<string, string>, rendered: ReadonlyMap<string, string>) =>
+  [...new Set([...found.keys(), ...rendered.keys()])].sort().flatMap((path) => {
     const [old, wanted] = [found.get(path), rendered.get(path)];
     if (old === wanted) return [];
     return [{ change: old === undefined ? "added" : wanted === undefined ? "removed" : "changed", path }];
   });
-}
 
 function readFolder(directory: string, folder: string): Map<string, string> {
   const root = join(directory, folder);
@@ -241,6 +240,5 @@ function readFolder(directory: string, folder: string): Map<string, string> {
 
 const HINT = "Put a plain file or folder there that this user may read; links are not followed.";
 
-function unreadable(path: string, what: string): DrawbridgeError {
-  return new DrawbridgeError("config_unreadable", `${path} ${what}`, { hint: HINT });
-}
+const unreadable = (path: string, what: string): DrawbridgeError =>
+  new DrawbridgeError("config_unreadable", `${path} ${what}`, { hint: HINT });

@@ -24,15 +24,13 @@ import type { Step } from "./procedure.ts";
 import { type JudgedCondition, judged, type Observed, type Reached } from "./run-step.ts";
 
 export const RECONCILED = "reconciled";
-
 const NAMES_MAX = 200;
 
 type Finding = Omit<Parameters<typeof operatorItem>[1], "plane" | "partner">;
 export type Seal = ReturnType<typeof sealFor>;
 
-export function sealFor(clock: Clock, partner: string, plane: PlaneName) {
-  return (finding: Finding) => operatorItem(clock.now(), { plane, partner, ...finding });
-}
+export const sealFor = (clock: Clock, partner: string, plane: PlaneName) => (finding: Finding) =>
+  operatorItem(clock.now(), { plane, partner, ...finding });
 
 /** @param declared how the plane, or what was changed of it, is to be */
 export function reconciledItems(
@@ -79,12 +77,10 @@ export interface PlaneQuestion extends Pick<Step, "direction" | "conditions"> {
   readonly fingerprints?: ReadonlyMap<string, string>;
 }
 
-export function asking(context: Federation, ask: (reached: Reached) => PlaneQuestion) {
-  return {
-    observe: (reached: Reached) => observePlane(context, reached, ask(reached)),
-    evaluate: (reached: Reached, observed: Observed) => judgePlane(reached, observed, ask(reached)),
-  };
-}
+export const asking = (context: Federation, ask: (reached: Reached) => PlaneQuestion) => ({
+  observe: (reached: Reached) => observePlane(context, reached, ask(reached)),
+  evaluate: (reached: Reached, observed: Observed) => judgePlane(reached, observed, ask(reached)),
+});
 
 /** What the organisation states itself, what its parts say, and what was tried as the partner. */
 export async function observePlane(
@@ -209,13 +205,12 @@ export function judgePlane(
   return evaluated.map((one) => judged(one, { items, fromOutside: outside !== undefined }));
 }
 
-function fingerprintsOf({ card }: Partner): ReadonlyMap<string, string> {
-  return new Map(
+const fingerprintsOf = ({ card }: Partner): ReadonlyMap<string, string> =>
+  new Map(
     Object.entries(card.consumes).flatMap(([agent, { cardUrl, cardIdentity }]) =>
       cardIdentity === undefined ? [] : [[agent, targetFingerprint(agent, { cardUrl, cardIdentity })]],
     ),
   );
-}
 
 const INVISIBLE = /[^\x21-\x7e]/g;
 const LENGTH_MAX = 512;

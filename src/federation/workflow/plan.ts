@@ -115,13 +115,13 @@ interface StepCommit extends Omit<ChangeOptions, "propose" | "onBadHead" | "abou
 }
 
 /** Makes the commit of a step, or finds that there is none to be made. @throws as `commitChange`; and what `say` throws */
-export function commitStep(
+export const commitStep = (
   context: Federation,
   { onBadHead }: Procedure,
   step: Step,
   { partner, before, say, ...options }: StepCommit,
-): Promise<Committed> {
-  return commitChange(context, {
+): Promise<Committed> =>
+  commitChange(context, {
     ...{ ...options, onBadHead, about: partner },
     propose: async (base) => {
       const entry = findPartner(base.registry, partner);
@@ -131,7 +131,6 @@ export function commitStep(
       return said && { file: entry.file, edits, ...said };
     },
   });
-}
 
 async function differences(before: ReadonlyMap<string, string>, after: ReadonlyMap<string, string>) {
   const paths = [...new Set([...before.keys(), ...after.keys()])].sort();

@@ -62,12 +62,10 @@ export const RESTORE = {
 const RETIRING: StageName = "transport";
 
 /** Six stages, each signed by both. An emergency begins with `CONTAIN`; a partial removal leaves planes 1 to 3 alone. */
-export function removal(kind: Kind): Procedure {
-  return {
-    ...{ name: kind, commits: "each", onBadHead: kind === "emergency" ? "workaround" : "refuse" },
-    steps: STAGE_NAMES.map((stage) => removalStep(kind, stage)),
-  };
-}
+export const removal = (kind: Kind): Procedure => ({
+  ...{ name: kind, commits: "each", onBadHead: kind === "emergency" ? "workaround" : "refuse" },
+  steps: STAGE_NAMES.map((stage) => removalStep(kind, stage)),
+});
 
 export function removalStep(kind: Kind, name: StageName): Step {
   const plane = PLANE_OF_STAGE[name];
@@ -116,6 +114,5 @@ export interface StepStatus {
   readonly blocks: readonly Block[];
 }
 
-export function labelOf({ name, plane }: Pick<Step, "name" | "plane">) {
-  return { step: name, plane, planeNumber: plane === null ? null : PLANE_NUMBERS[plane] } as const;
-}
+export const labelOf = ({ name, plane }: Pick<Step, "name" | "plane">) =>
+  ({ step: name, plane, planeNumber: plane === null ? null : PLANE_NUMBERS[plane] }) as const;

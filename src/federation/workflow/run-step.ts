@@ -54,9 +54,8 @@ export const OPEN_WITHIN_MS = 30_000;
 const POLL_MS = 500;
 
 /** @throws DrawbridgeError `head_refused` when what the branch holds is not taken up; and what the parts throw */
-export async function runStep<Own extends Observed>(context: Federation, step: StepRun<Own>) {
-  return observeStep(context, step, await reach(context, step));
-}
+export const runStep = async <Own extends Observed>(context: Federation, step: StepRun<Own>) =>
+  observeStep(context, step, await reach(context, step));
 
 /** Observes a plane, after a pass has applied it, until it is as it should be or the time is over. */
 export async function observeStep<Own extends Observed>(
@@ -98,9 +97,8 @@ async function reach<Own extends Observed>(
   return { desired, partner, applied: appliedIn(pass, plane), pass };
 }
 
-export function appliedIn({ planes }: PassResult, plane: PlaneName): Applied | null {
-  return planes.find((report) => report.plane === plane)?.record.applied ?? null;
-}
+export const appliedIn = ({ planes }: PassResult, plane: PlaneName): Applied | null =>
+  planes.find((report) => report.plane === plane)?.record.applied ?? null;
 
 function notReached(plane: PlaneName, applied: Applied | null): readonly Objection[] {
   if (applied === null || applied.outcome === "in_force" || applied.outcome === "incomplete") return [];
@@ -127,12 +125,11 @@ export type Objection = Omit<JudgedCondition, "verdict" | "evidence">;
 export type Evidence = Readonly<{ items: readonly EvidenceItem[]; fromOutside: boolean }>;
 
 /** Takes a verdict away from the conditions that something speaks against. */
-export function objectTo(conditions: readonly JudgedCondition[], objections: readonly Objection[]) {
-  return conditions.map((one) => {
+export const objectTo = (conditions: readonly JudgedCondition[], objections: readonly Objection[]) =>
+  conditions.map((one) => {
     const objection = objections.find(({ condition }) => condition === one.condition);
     return objection === undefined || one.verdict === "unmanaged" ? one : notMet(objection);
   });
-}
 
 /** @param more what else there is to say of it, such as `unknown` in the place of `not_met` */
 export function notMet(objection: Objection, more: Partial<JudgedCondition> = {}): JudgedCondition {

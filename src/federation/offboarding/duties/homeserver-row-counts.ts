@@ -31,7 +31,6 @@ const SERVER_TABLES = [
 const DEADLINE_MS = 120_000;
 const CONNECT_MS = 10_000;
 const SESSIONS = 2;
-
 type Parties = Readonly<Record<"own" | "partner", string>>;
 
 /** Runs `work` with sessions that can only read. @throws DrawbridgeError `database_unavailable` */

@@ -199,14 +199,11 @@ export function noLongerAsked(shown: PurgePlan, { duties }: PrivateRecord): read
   ];
 }
 
-function isMore(shown: PlannedRoom | undefined, now: PlannedRoom): boolean {
-  return (
-    now.how !== shown?.how ||
-    (["own", "partner", "others"] as const).some((whose) => now.events[whose] > shown.events[whose]) ||
-    now.local_members > shown.local_members ||
-    now.other_servers.some((server) => !shown.other_servers.includes(server))
-  );
-}
+const isMore = (shown: PlannedRoom | undefined, now: PlannedRoom): boolean =>
+  now.how !== shown?.how ||
+  (["own", "partner", "others"] as const).some((whose) => now.events[whose] > shown.events[whose]) ||
+  now.local_members > shown.local_members ||
+  now.other_servers.some((server) => !shown.other_servers.includes(server));
 
 /** @throws RangeError for a room ID that a plan of ours cannot hold */
 export function roomOf(planned: PlannedRoom) {

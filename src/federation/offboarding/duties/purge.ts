@@ -26,9 +26,8 @@ const IDLE_POLLS = 10;
 const DELETIONS_MAX = 3;
 const READ_LOG = "Read the homeserver's log at this time";
 
-export function readPurge(run: Run): PurgeState | undefined {
-  return run.state.read(PurgeState, runFile(run.run, FILE));
-}
+export const readPurge = (run: Run): PurgeState | undefined =>
+  run.state.read(PurgeState, runFile(run.run, FILE));
 
 /** Shows and remembers what a purge would delete. @throws DrawbridgeError `usage` during one; RecordError */
 export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePlan> {
@@ -268,9 +267,8 @@ function purgeEvidence(outcome: PurgeOutcome) {
   return [...items, item("backup_expiry", [`owner=${backups.owner}`, `by=${backups.expireBy}`], attested)];
 }
 
-function rows(counts: Readonly<Record<string, number>>): string[] {
-  return Object.entries(counts).map(([table, n]) => `${table}=${n}`);
-}
+const rows = (counts: Readonly<Record<string, number>>): string[] =>
+  Object.entries(counts).map(([table, n]) => `${table}=${n}`);
 
 const notRead = ({ staying }: PurgePlan) => staying.filter(({ reason }) => reason === NOT_READ);
 

@@ -122,8 +122,8 @@ function brokenValues(node: unknown, path: Path, lineOf: LineOf): RecordProblem[
   return brokenByValue(value, path).map((one) => ({ ...one, field: dotted(path), line: lineOf(path) }));
 }
 
-function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): RecordProblem[] {
-  return error.issues.flatMap((issue) => {
+const schemaProblems = (error: z.ZodError, values: unknown, lineOf: LineOf): RecordProblem[] =>
+  error.issues.flatMap((issue) => {
     if (issue.code === "unrecognized_keys") {
       return issue.keys.map((key) => ({
         rule: "record.unknown_field",
@@ -141,7 +141,6 @@ function schemaProblems(error: z.ZodError, values: unknown, lineOf: LineOf): Rec
     }
     return field === "version" ? [{ ...about, message: "is missing", hint: "Write version: 1." }] : [];
   });
-}
 
 /** Values that are right by themselves and contradict each other, and optional fields that others make necessary. */
 function acrossFields(values: object, lineOf: LineOf) {
@@ -211,6 +210,4 @@ const CONTRADICTIONS = {
 } as const;
 
 /** NaN, which is neither before nor after anything, for what is no time. */
-function timeOf(value: unknown): number {
-  return typeof value === "string" ? Date.parse(value) : Number.NaN;
-}
+const timeOf = (value: unknown): number => (typeof value === "string" ? Date.parse(value) : Number.NaN);

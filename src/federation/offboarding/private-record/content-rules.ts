@@ -52,9 +52,8 @@ function brokenTextRules(text: string): readonly BrokenRule[] {
   return found.map(([rule, [holds]]) => broken(rule, holds));
 }
 
-function brokenSecretRules(problems: readonly { readonly rule: string; readonly message: string }[]) {
-  return problems.map(({ rule, message }) => broken(rule, message.replace(/^holds /, "")));
-}
+const brokenSecretRules = (problems: readonly { readonly rule: string; readonly message: string }[]) =>
+  problems.map(({ rule, message }) => broken(rule, message.replace(/^holds /, "")));
 
 /** What a comment, or a line that no field could be made of, holds that may not stand there. */
 export function brokenByText(whole: string): readonly BrokenRule[] {

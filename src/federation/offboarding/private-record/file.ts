@@ -90,13 +90,11 @@ function readBounded(path: string, file: string): string {
 }
 
 /** Agents of either side between us and the partner: what planes 5 and 4 carry; sorted. */
-function agentsBetween({ gateway, card }: Partner): readonly string[] {
-  return [...new Set([...(gateway?.invokes ?? []), ...Object.keys(card.consumes)])].sort();
-}
+const agentsBetween = ({ gateway, card }: Partner): readonly string[] =>
+  [...new Set([...(gateway?.invokes ?? []), ...Object.keys(card.consumes)])].sort();
 
-export function closedUnnamed(partner: Partner, named: readonly string[]): readonly string[] {
-  return agentsBetween(partner).filter((agent) => !named.includes(agent));
-}
+export const closedUnnamed = (partner: Partner, named: readonly string[]): readonly string[] =>
+  agentsBetween(partner).filter((agent) => !named.includes(agent));
 
 export const NAME_OR_WITHDRAW =
   "Name every agent that it closes; or take the named ones away alone: drawbridge agent withdraw PARTNER AGENT.";

@@ -92,7 +92,6 @@ export const PrivateRecord = z.strictObject({
 export type PrivateRecord = z.output<typeof PrivateRecord>;
 
 type RecordField = Readonly<{ path: string; says: string; isOptional: boolean }>;
-
 export const RECORD_FIELDS: readonly RecordField[] = fieldsOf(PrivateRecord, "");
 
 function fieldsOf(schema: z.ZodObject, prefix: string): readonly RecordField[] {

@@ -45,9 +45,8 @@ export function signerOf(config: FederationConfig): Signer {
 }
 
 /** Both parties' keys, as they are pinned. @throws DrawbridgeError `config_invalid`, `config_unreadable` */
-export function trustOf(config: FederationConfig): Trust {
-  return loadTrust(resolve(config.directory, sectionOf(config).trustFile));
-}
+export const trustOf = (config: FederationConfig): Trust =>
+  loadTrust(resolve(config.directory, sectionOf(config).trustFile));
 
 function sectionOf(config: FederationConfig): NonNullable<FederationConfig["offboarding"]> {
   if (config.offboarding !== undefined) return config.offboarding;
@@ -72,9 +71,8 @@ export class OffboardingBlocked extends DrawbridgeError {
   }
 }
 
-export function blockedBy(what: string, block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>) {
-  return new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
-}
+export const blockedBy = (what: string, block: Omit<StageBlock, "stage" | "plane"> & Partial<StageBlock>) =>
+  new OffboardingBlocked(what, [{ stage: null, plane: null, ...block }]);
 
 export function blocksIn(stage: StageName, conditions: readonly JudgedCondition[], outOfReach: OutOfReach) {
   const about = { stage, plane: PLANE_OF_STAGE[stage] };

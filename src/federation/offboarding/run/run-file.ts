@@ -56,9 +56,7 @@ const RunFile = z.strictObject({
   ended: Ended.nullable(),
 });
 export type RunFile = z.output<typeof RunFile>;
-
 export type Run = RunFile & { readonly state: StateFolder };
-
 const FOLDER = "offboarding";
 const RUN_FILE = "run.json";
 export const RECORD_FILE = "record.json";
@@ -67,29 +65,25 @@ export const runFile = (run: string, name: string): string => `${FOLDER}/${run}/
 
 export const recordFileOf = ({ run, state }: Run): string => join(state.path, runFile(run, RECORD_FILE));
 
-export function counterpartyIn(run: Pick<RunFile, "self" | "remover" | "partner">): string {
-  return counterpartyOf(run.self, run);
-}
+export const counterpartyIn = (run: Pick<RunFile, "self" | "remover" | "partner">): string =>
+  counterpartyOf(run.self, run);
 
 export function writeRun(state: StateFolder, file: RunFile): Run {
   state.write(runFile(file.run, RUN_FILE), file);
   return { ...file, state };
 }
 
-export function changeRun(
+export const changeRun = (
   { state, ...file }: Run,
   change: Partial<Pick<RunFile, "contained_at" | "waivers" | "ended">>,
-): Run {
-  return writeRun(state, { ...file, ...change });
-}
+): Run => writeRun(state, { ...file, ...change });
 
 /** Every run, the oldest first. @throws DrawbridgeError `state_unreadable` for a folder that may be an open removal */
-export function listRuns(state: StateFolder): readonly Run[] {
-  return state
+export const listRuns = (state: StateFolder): readonly Run[] =>
+  state
     .names(FOLDER, (entry) => !entry.isFile())
     .flatMap((name) => readRun(state, name) ?? [])
     .sort((left, right) => (left.opened_at < right.opened_at ? -1 : 1));
-}
 
 /** Undefined where a kill has kept a run from being opened. */
 function readRun(state: StateFolder, name: string): Run | undefined {
@@ -111,13 +105,11 @@ function isBegun(folder: string): boolean {
   }
 }
 
-export function runsWith(state: StateFolder, counterparty: string): readonly Run[] {
-  return listRuns(state).filter((run) => counterpartyIn(run) === counterparty);
-}
+export const runsWith = (state: StateFolder, counterparty: string): readonly Run[] =>
+  listRuns(state).filter((run) => counterpartyIn(run) === counterparty);
 
-export function openRunWith(state: StateFolder, counterparty: string): Run | undefined {
-  return runsWith(state, counterparty).find(({ ended }) => ended === null);
-}
+export const openRunWith = (state: StateFolder, counterparty: string): Run | undefined =>
+  runsWith(state, counterparty).find(({ ended }) => ended === null);
 
 /** By its ID, or the open one with a counterparty; unnamed, the only open one or else the last. @throws DrawbridgeError `usage` */
 export function findRun(state: StateFolder, named?: string): Run {
@@ -199,9 +191,8 @@ const StageProof = z.strictObject({
 export type StageProof = z.output<typeof StageProof>;
 export type OutOfReach = Readonly<StageProof["out_of_reach"]>;
 
-export function waiverOf({ waivers }: Run, { subject, reason }: Omit<OutOfReach[number], "hint">) {
-  return waivers.find((one) => one.subject === subject && one.out_of_reach.includes(reason));
-}
+export const waiverOf = ({ waivers }: Run, { subject, reason }: Omit<OutOfReach[number], "hint">) =>
+  waivers.find((one) => one.subject === subject && one.out_of_reach.includes(reason));
 
 const StageProgress = z.strictObject({
   version: z.literal(1),
@@ -216,9 +207,8 @@ const StageProgress = z.strictObject({
 });
 export type StageProgress = z.output<typeof StageProgress>;
 
-export function readStage({ run, state }: Run, stage: StageName): StageProgress | undefined {
-  return state.read(StageProgress, runFile(run, `stages/${stage}.json`));
-}
+export const readStage = ({ run, state }: Run, stage: StageName): StageProgress | undefined =>
+  state.read(StageProgress, runFile(run, `stages/${stage}.json`));
 
 export function writeStage({ run, state }: Run, progress: StageProgress): StageProgress {
   // A file that cannot be read again would end the run for good.
@@ -238,15 +228,13 @@ export function addDutiesEvidence(run: Run, items: readonly EvidenceItem[]): voi
   run.state.write(runFile(run.run, DUTIES_FILE), { version: 1, items: [...all.values()] });
 }
 
-export function readDutiesEvidence(run: Run): readonly EvidenceItem[] {
-  return run.state.read(DutiesFile, runFile(run.run, DUTIES_FILE))?.items ?? [];
-}
+export const readDutiesEvidence = (run: Run): readonly EvidenceItem[] =>
+  run.state.read(DutiesFile, runFile(run.run, DUTIES_FILE))?.items ?? [];
 
 // The statements of a run, of both organisations, with their signatures and evidence. Invariants: a signature and what it
 // signs are written together, with the time at which it was made or came in; none is ever made again or taken away.
 
 const STATEMENTS_FILE = "statements.json";
-
 const StatementsFile = z.strictObject({
   version: z.literal(1),
   envelopes: z.array(DsseEnvelope),
@@ -291,13 +279,12 @@ export function keepEnvelope(run: Run, at: string, envelope: DsseEnvelope, items
 }
 
 /** The pinned key by which an organisation has signed a DSSE envelope; undefined when it has not. */
-export function signingKeyOf(
+export const signingKeyOf = (
   envelope: DsseEnvelope | undefined,
   organisation: string,
   parties: readonly TrustedParty[],
-): string | undefined {
-  return envelope?.signatures.find(({ keyid }) => ownerOf(keyid, parties) === organisation)?.keyid;
-}
+): string | undefined =>
+  envelope?.signatures.find(({ keyid }) => ownerOf(keyid, parties) === organisation)?.keyid;
 
 /** The file of a statement to sign. `read` throws DrawbridgeError `state_unreadable` for one of another place or run. */
 export function statementFile(run: Run, place: `own-${StageName}` | `other-${StageName}` | "completion") {

@@ -26,7 +26,6 @@ export const NOT_OUR_ROOM = "not_our_room";
 
 /** By room ID or server name; or by an item's subject, or its probe. */
 type NotReached = Omit<OutOfReach, "partner">;
-
 type Shown = Readonly<{ items: readonly EvidenceItem[]; outOfReach: readonly NotReached[] }>;
 type Found = Shown & { readonly objections: readonly Objection[] };
 type Evidence = Parameters<typeof judged>[1];
@@ -123,12 +122,11 @@ function objectionTo(plane: PlaneName, partner: Partner | undefined, [changed]: 
   return { found, hint: `Run drawbridge reconcile --once --plane ${plane}${more}` };
 }
 
-export function declaredOpen(plane: string) {
-  return {
+export const declaredOpen = (plane: string) =>
+  ({
     found: `the registry declares the ${plane} plane open`,
     hint: `Run drawbridge offboarding next, which closes it again; see git log for who opened it.`,
-  } as const;
-}
+  }) as const;
 
 /** The rooms that a removal has to cover. @throws DrawbridgeError `homeserver_unavailable` when they are not known */
 export function roomsIn(items: readonly EvidenceItem[]): string[] {

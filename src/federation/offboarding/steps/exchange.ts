@@ -23,8 +23,8 @@ import { finishRecord } from "./sign-and-complete.ts";
 const REFUSED = "the file is refused, and nothing of it was taken in";
 
 /** All that this organisation has signed, for the other one. @throws OffboardingBlocked when that is nothing yet */
-export function exportStatements(context: OffboardingContext, named?: string) {
-  return withRun(context, named, async (context) => {
+export const exportStatements = (context: OffboardingContext, named?: string) =>
+  withRun(context, named, async (context) => {
     const { run, trust } = context;
     const removal = removalOf(context);
     const { envelopes, evidence } = readStatements(run);
@@ -37,11 +37,10 @@ export function exportStatements(context: OffboardingContext, named?: string) {
     }
     return { run, text: exportExchange(removal, { envelopes: signed, evidence }), statements: signed.length };
   });
-}
 
 /** Whole or not at all. @throws RecordRefused; OffboardingBlocked when the two runs are about different things */
-export function importStatements(context: OffboardingContext, bytes: Uint8Array, named?: string) {
-  return withRun(context, named, async (context) => {
+export const importStatements = (context: OffboardingContext, bytes: Uint8Array, named?: string) =>
+  withRun(context, named, async (context) => {
     const { run } = context;
     if (run.ended?.how === "aborted") requireOpen(run);
     const imported = importExchange(bytes, removalOf(context), readStatements(run));
@@ -54,7 +53,6 @@ export function importStatements(context: OffboardingContext, bytes: Uint8Array,
     const recordFile = finishRecord(context);
     return { run, added: imported.added, recordFile };
   });
-}
 
 /** Refuses what was observed in the future, or before the run was opened: that shows nothing of this removal. */
 function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number): void {

@@ -128,9 +128,8 @@ function beginning(run: Run, stage: StageName): string {
     : `${stage}: closing plane ${planeLabel(plane)}, and observing it`;
 }
 
-function isIn({ stages }: RunView, stage: StageName, state: StageState): boolean {
-  return stages.some((one) => one.stage === stage && one.own.state === state);
-}
+const isIn = ({ stages }: RunView, stage: StageName, state: StageState): boolean =>
+  stages.some((one) => one.stage === stage && one.own.state === state);
 
 /** One step of a run. @throws DrawbridgeError `usage`, `head_refused`, `repository_unusable` */
 export function next(
@@ -175,12 +174,12 @@ export function wordOf(option: string, text: string, prefix = ""): string {
 }
 
 /** Counts once the stage is signed; `by`: the record's owner when absent. @throws DrawbridgeError `usage` */
-export function waive(
+export const waive = (
   context: OffboardingContext,
   subject: string,
   options: { readonly reason: string; readonly by?: string | undefined; readonly run?: string | undefined },
-) {
-  return withRun(context, options.run, async ({ run, trust: { parties } }) => {
+) =>
+  withRun(context, options.run, async ({ run, trust: { parties } }) => {
     requireOpen(run);
     const reason = wordOf("--reason", options.reason);
     const by = options.by === undefined ? context.facts(run).owner : wordOf("--by", options.by);
@@ -202,11 +201,10 @@ export function waive(
     const left = stages.flatMap(({ progress }) => unwaivedIn(waived, progress?.proof?.out_of_reach));
     return { run: waived, left: [...new Set(left.map((one) => one.subject))] };
   });
-}
 
 /** Ends a run. What is closed stays closed: whatever has closed it, it is named; null where no registry can be read. */
-export function abort(context: OffboardingContext, options: { reason: string; run?: string | undefined }) {
-  return withRun(context, options.run, async (context) => {
+export const abort = (context: OffboardingContext, options: { reason: string; run?: string | undefined }) =>
+  withRun(context, options.run, async (context) => {
     const { run } = context;
     const reason = wordOf("--reason", options.reason);
     if (run.ended?.how !== "aborted") requireOpen(run);
@@ -218,4 +216,3 @@ export function abort(context: OffboardingContext, options: { reason: string; ru
     const closed = CLOSING_ORDER.filter((plane) => !partner || planeState(partner, plane) === "closed");
     return { run: ended, closed, contained: partner?.contained === true };
   });
-}

@@ -64,8 +64,8 @@ import { prove, STATIC_TESTS_COMMAND } from "./prove-stage.ts";
 import { blocksOf, nextStepsOf, type RunView, statusOf, unwaivedIn, viewOf, waiverLines } from "./status.ts";
 
 /** Signs and countersigns whatever is due. @throws OffboardingBlocked, RecordRefused; as the signer does */
-export function sign(context: OffboardingContext, named?: string) {
-  return withRun(context, named, async (context) => {
+export const sign = (context: OffboardingContext, named?: string) =>
+  withRun(context, named, async (context) => {
     const { run, trust } = context;
     requireOpen(run);
     const removal = removalOf(context);
@@ -83,7 +83,6 @@ export function sign(context: OffboardingContext, named?: string) {
     const recordFile = finishRecord(context);
     return { run, signed: steps.sign, countersigned: steps.countersign, recordFile };
   });
-}
 
 async function signStage(context: RunContext, stage: StageName, removal: OwnRemoval, signer: Signer) {
   const { run } = context;
@@ -183,8 +182,8 @@ function nothingToSign(view: RunView): OffboardingBlocked {
 }
 
 /** `recordFile` is null while the partner's signature is missing. @throws OffboardingBlocked; RecordRefused */
-export function complete(context: OffboardingContext, named?: string) {
-  return withRun(context, named, async (context) => {
+export const complete = (context: OffboardingContext, named?: string) =>
+  withRun(context, named, async (context) => {
     const { run, trust } = context;
     const removal = removalOf(context);
     const view = viewOf(run, trust.parties);
@@ -201,7 +200,6 @@ export function complete(context: OffboardingContext, named?: string) {
     }
     return { run, recordFile: finishRecord(context) };
   });
-}
 
 function missingSignatures({ run, stages }: RunView): readonly StageBlock[] {
   const common = { plane: null, probe: "signatures" } as const;

@@ -57,26 +57,23 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]) {
   return { run, stages, completion, statements };
 }
 
-export function unwaivedIn(run: Run, outOfReach: OutOfReach = []): OutOfReach {
-  return outOfReach.filter((one) => waiverOf(run, one) === undefined);
-}
+export const unwaivedIn = (run: Run, outOfReach: OutOfReach = []): OutOfReach =>
+  outOfReach.filter((one) => waiverOf(run, one) === undefined);
 
 /** What the other organisation's statements leave out of reach, by whom and why it is waived, and whether we have signed that. */
-function waivedByOther({ run, statements }: RunView, parties: readonly TrustedParty[]) {
-  return [...envelopesByPlace(statements)].flatMap(([place, envelope]) => {
+const waivedByOther = ({ run, statements }: RunView, parties: readonly TrustedParty[]) =>
+  [...envelopesByPlace(statements)].flatMap(([place, envelope]) => {
     const statement = statementIn(envelope);
     if (statement === undefined || makerOf(statement) === run.self) return [];
     const countersigned = signingKeyOf(envelope, run.self, parties) !== undefined;
     return statement.predicate.out_of_reach.map((one) => ({ place, ...one, countersigned }));
   });
-}
 
 /** A line for each waiver of the other organisation that the next signature here would answer for. */
-export function waiverLines(waived: ReturnType<typeof waivedByOther>): readonly string[] {
-  return waived
+export const waiverLines = (waived: ReturnType<typeof waivedByOther>): readonly string[] =>
+  waived
     .filter(({ countersigned }) => !countersigned)
     .map((one) => `to be countersigned: ${one.place}: ${one.subject}: ${waiverText(one)}`);
-}
 
 function unsignedState(
   { kind }: Run,
@@ -120,9 +117,8 @@ export function nextStepsOf(view: RunView, skips = false) {
   return { ended: null, contain, work, sign, countersign, complete, waiting };
 }
 
-function isSignedByBoth({ own, other }: StageView): boolean {
-  return own.state === "countersigned" && other.state === "countersigned";
-}
+const isSignedByBoth = ({ own, other }: StageView): boolean =>
+  own.state === "countersigned" && other.state === "countersigned";
 
 function workOf(stages: readonly StageView[], skips: boolean): StageName | null {
   const begun = stages.find(({ own }) => own.state === "closing" || own.state === "proving");
@@ -145,9 +141,8 @@ function waitingOf({ run, stages, completion }: RunView) {
   } as const;
 }
 
-export function waitedFor({ what, stage }: Pick<ReturnType<typeof waitingOf>, "what" | "stage">): string {
-  return `${what.replaceAll("_", " ")}${stage === null ? "" : ` of ${stage}`}`;
-}
+export const waitedFor = ({ what, stage }: Pick<ReturnType<typeof waitingOf>, "what" | "stage">): string =>
+  `${what.replaceAll("_", " ")}${stage === null ? "" : ` of ${stage}`}`;
 
 export function statusOf(run: Run, { parties }: Trust) {
   const view = viewOf(run, parties);
@@ -223,8 +218,8 @@ function otherCommand({ run, stages, completion }: RunView): readonly string[] {
     : [];
 }
 
-export function planRemoval(context: OffboardingContext, named?: string) {
-  return withRun(context, named, async ({ run, trust: { parties } }) => {
+export const planRemoval = (context: OffboardingContext, named?: string) =>
+  withRun(context, named, async ({ run, trust: { parties } }) => {
     const { stages } = viewOf(run, parties);
     const stateOf = ({ name }: Step) => {
       const state = stages.find(({ stage }) => stage === name)?.own.state;
@@ -234,4 +229,3 @@ export function planRemoval(context: OffboardingContext, named?: string) {
     const left = await plan(context, removal(run.kind), counterpartyIn(run), stateOf, before);
     return { run: run.run, ...left };
   });
-}
