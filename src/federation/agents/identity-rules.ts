@@ -98,9 +98,9 @@ export function agentOf(consumer: Consumer, agent: string): Consumer["consumes"]
   const found = Object.hasOwn(consumer.consumes, agent) ? consumer.consumes[agent] : undefined;
   if (found !== undefined) return found;
   const names = Object.keys(consumer.consumes);
-  throw new DrawbridgeError("usage", `${consumer.file} consumes no agent ${JSON.stringify(agent)}`, {
-    hint: names.length === 0 ? "It consumes none; nothing was changed." : `Name one of ${names.join(", ")}.`,
-  });
+  const hint =
+    names.length === 0 ? "It consumes none; nothing was changed." : `Name one of ${names.join(", ")}.`;
+  throw new DrawbridgeError("usage", `${consumer.file} consumes no agent ${JSON.stringify(agent)}`, { hint });
 }
 
 /** Retires a pin, unless another entry still pins that key; on the verify-only list `instead` comes into its place. */

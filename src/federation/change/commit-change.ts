@@ -225,10 +225,8 @@ async function withoutBrokenFiles(context: Federation, head: Revision, accepted:
     try {
       const valid = registryOf(files, cache);
       const revision = lastGood?.revision ?? head;
-      return {
-        ...{ files, registry: valid },
-        setAside: { reason: "registry_invalid" as const, lastGood: revision, paths: [...paths].sort() },
-      };
+      const setAside = { reason: "registry_invalid" as const, lastGood: revision, paths: [...paths].sort() };
+      return { files, registry: valid, setAside };
     } catch (error) {
       if (!(error instanceof RegistryError)) throw error;
       lastGood ??= await lastValid(context, head, accepted);

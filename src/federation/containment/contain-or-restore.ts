@@ -40,16 +40,13 @@ export async function performAct(context: Federation, act: Act, name: string) {
       });
       const title = `${act === "contain" ? "Contain" : "Restore"} ${serverName}`;
       const what = `Partner ${entry.name}; planes ${CONTAINMENT_ORDER.join(", ")}. Rendered at ${base.head}.`;
-      const lines = [title, "", what, ...setAsideLines(base), ""];
-      const records = new Map([[containmentRecordPath(record), jsonText(record)]]);
-      return { records, message: lines.join("\n") };
+      const message = [title, "", what, ...setAsideLines(base), ""].join("\n");
+      return { records: new Map([[containmentRecordPath(record), jsonText(record)]]), message };
     },
   });
-  return {
-    ...{ act, revision, record, setAside: base.setAside },
-    partner: findPartner(base.registry, name),
-    recordPath: record === undefined ? undefined : containmentRecordPath(record),
-  };
+  const partner = findPartner(base.registry, name);
+  const recordPath = record && containmentRecordPath(record);
+  return { act, revision, record, setAside: base.setAside, partner, recordPath };
 }
 
 /** Tells `onPlane` of each plane. @throws DrawbridgeError `head_refused` when the act is not taken up, or taken back */
@@ -102,9 +99,9 @@ export async function applyPlanes(
 /** Somebody else's commit has taken the act back: the planes are then brought to the opposite of what it wants. */
 function undone(act: Act, serverName: string, revision: string): DrawbridgeError {
   const what = act === "contain" ? "is not contained any more" : "was contained again";
-  return new DrawbridgeError("head_refused", `${serverName} ${what}, at ${revision}`, {
-    hint: "See git log for who committed that. Give the same command again if it is to be done all the same.",
-  });
+  const hint =
+    "See git log for who committed that. Give the same command again if it is to be done all the same.";
+  return new DrawbridgeError("head_refused", `${serverName} ${what}, at ${revision}`, { hint });
 }
 
 export type PlaneResult = Readonly<ReturnType<typeof resultOf>>;

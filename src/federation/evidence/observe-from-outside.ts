@@ -18,20 +18,16 @@ export function outsideProbe({ config, clock, random }: Federation, file: string
     const { serverName } = partner;
     if (target.serverName !== own || as.serverName !== serverName) {
       const probed = `${target.serverName} as ${as.serverName}`;
+      const hint = "Name the probe file of this partner.";
       throw new DrawbridgeError("usage", `the probe file probes ${probed}, not ${own} as ${serverName}`, {
-        hint: "Name the probe file of this partner.",
+        hint,
       });
     }
-    const rooms = inside.filter(({ plane }) => plane === "rooms");
-    return probeFromOutside(
-      probe,
-      { clock, random },
-      {
-        planes: new Set(planes),
-        rooms: rooms.flatMap(({ subject }) => roomOfVisibleId(subject ?? "") ?? []),
-        violationOf: (eventId) => violationOf(violations, partner, eventId),
-      },
-    );
+    const items = inside.filter(({ plane }) => plane === "rooms");
+    const rooms = items.flatMap(({ subject }) => roomOfVisibleId(subject ?? "") ?? []);
+    const about = { planes: new Set(planes), rooms };
+    const why = (eventId: string) => violationOf(violations, partner, eventId);
+    return probeFromOutside(probe, { clock, random }, { ...about, violationOf: why });
   }) satisfies ObserveFromOutside;
 }
 

@@ -37,11 +37,9 @@ const GatewayLine = z.strictObject({
   bytes_out: z.number().min(0),
 });
 
+const fingerprint = z.union([Sha256Digest, z.literal("none")]);
 const Target = z.strictObject({
-  agent: Word,
-  ghost: Identifier,
-  fingerprint: z.union([Sha256Digest, z.literal("none")]),
-  agent_version: Identifier.nullable(),
+  ...{ agent: Word, ghost: Identifier, fingerprint, agent_version: Identifier.nullable() },
 });
 
 const AuditId = z.string().regex(/^[0-9]{1,20}$/);

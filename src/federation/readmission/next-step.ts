@@ -208,8 +208,6 @@ export async function planReadmission(context: WorkflowContext, named: string, c
     return stage === undefined ? "pending" : stage.proved_at === null ? "committed" : "proved";
   });
   const isBefore = partner.planes.rooms === "closed";
-  return {
-    ...{ ...planned, id, rooms: choice ?? rooms ?? "new" },
-    touched: isBefore ? await context.rooms.observe(desired, partner.serverName) : (touched ?? []),
-  };
+  const found = isBefore ? await context.rooms.observe(desired, partner.serverName) : (touched ?? []);
+  return { ...planned, id, rooms: choice ?? rooms ?? "new", touched: found };
 }

@@ -145,20 +145,17 @@ export function blockedRooms({ rooms, touched }: Readmission): JudgedCondition |
   const left = (touched ?? []).filter(({ state }) => state === "kept");
   const unknown = left.find(({ repairable }) => repairable === "unknown");
   if (rooms === "reopen" && unknown !== undefined) {
-    const about = {
-      ...{ condition: "memberships_can_be_repaired", probe: "held_bans" },
-      found: `${unknown.room}: the partner's server does not say whether it holds its bans`,
-      hint: "Have the partner open its transport to us first, and run this again; or choose --rooms new.",
-    };
+    const found = `${unknown.room}: the partner's server does not say whether it holds its bans`;
+    const hint =
+      "Have the partner open its transport to us first, and run this again; or choose --rooms new.";
+    const about = { condition: "memberships_can_be_repaired", probe: "held_bans", found, hint };
     return notMet(about, { verdict: "unknown" });
   }
   const unfinished = left.find(({ repairable }) => rooms === "new" || repairable === "no");
   if (unfinished === undefined) return undefined;
-  return notMet({
-    ...{ condition: "rooms_are_replaced", probe: "rooms" },
-    found: `${unfinished.room} is not replaced yet`,
-    hint: "Read the homeserver's log at this time, then run this again: it goes on where it stopped.",
-  });
+  const found = `${unfinished.room} is not replaced yet`;
+  const hint = "Read the homeserver's log at this time, then run this again: it goes on where it stopped.";
+  return notMet({ condition: "rooms_are_replaced", probe: "rooms", found, hint });
 }
 
 const ASK_TIMEOUT_MS = 10_000;

@@ -10,6 +10,7 @@ import { GitRevision, Identifier, Instant, OrganisationName, RunId } from "../..
 import { PLANE_NAMES } from "../plane-order.ts";
 import { Partner } from "./partner.ts";
 
+const Identifiers = z.array(Identifier);
 export const RoomsChoice = z.enum(["new", "reopen"]);
 export type RoomsChoice = z.output<typeof RoomsChoice>;
 
@@ -23,11 +24,7 @@ export const ReadmissionRecord = z.strictObject({
   new_identities: Sha256Digest,
   git_revision: GitRevision,
   timestamp: Instant,
-  retired: z.strictObject({
-    card_keys: z.array(Identifier),
-    clients: z.array(Identifier),
-    server_keys: z.array(Identifier),
-  }),
+  retired: z.strictObject({ card_keys: Identifiers, clients: Identifiers, server_keys: Identifiers }),
   /** `new`: shared rooms are new ones; `reopen`: kept ones were opened again. Null before it was chosen. */
   rooms: RoomsChoice.nullable(),
   /** Shared rooms that a new one stands for, since the removal or by the re-admission. */
@@ -38,7 +35,7 @@ export const ReadmissionRecord = z.strictObject({
       plane: z.enum(PLANE_NAMES),
       revision: GitRevision,
       evidence: z.array(Sha256Digest),
-      not_applicable: z.array(Identifier).default([]),
+      not_applicable: Identifiers.default([]),
     }),
   ),
 });

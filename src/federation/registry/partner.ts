@@ -95,11 +95,9 @@ export interface Registry {
   readonly partners: readonly PartnerEntry[];
 }
 
-const CLOSED_BY_CONTAINMENT: ReadonlySet<PlaneName> = new Set(CONTAINMENT_ORDER);
-
 /** Whether a plane admits a partner: what `planes` says, unless containment closes it. */
 export function planeState(partner: Partner, plane: PlaneName): PlaneState {
-  if (partner.contained && CLOSED_BY_CONTAINMENT.has(plane)) return "closed";
+  if (partner.contained && CONTAINMENT_ORDER.some((one) => one === plane)) return "closed";
   return partner.planes[plane];
 }
 
@@ -152,11 +150,9 @@ export function retireAll(registry: Registry, partner: Partner): Retired {
   const pinned = Object.values(card.consumes).flatMap(({ cardIdentity }) => cardIdentity ?? []);
   const known = new Set(pinned.map(({ keyId }) => keyId));
   const named = keyIds.card.filter((keyId) => !known.has(keyId)).map((keyId) => ({ keyId }));
-  return {
-    cardKeys: withCardKeys(retired.cardKeys, [...pinned.map(retiredKeyOf), ...named]),
-    clients: [...new Set([...retired.clients, azp, ...applied])],
-    serverKeys: [...new Set([...retired.serverKeys, ...keyIds.server])],
-  };
+  const cardKeys = withCardKeys(retired.cardKeys, [...pinned.map(retiredKeyOf), ...named]);
+  const serverKeys = [...new Set([...retired.serverKeys, ...keyIds.server])];
+  return { cardKeys, clients: [...new Set([...retired.clients, azp, ...applied])], serverKeys };
 }
 
 export const closedPlanes = (partner: Partner): readonly PlaneName[] =>

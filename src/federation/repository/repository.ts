@@ -61,11 +61,10 @@ export class Repository {
 
   /** @throws DrawbridgeError `repository_unusable` unless it is bare: a work tree would not follow commits made here */
   static async open(path: string, branch: string): Promise<Repository> {
+    const hint =
+      "Name a bare repository without linked work trees (git clone --bare), and edit in clones of it.";
     const refused = (what: string, cause?: unknown) =>
-      new DrawbridgeError("repository_unusable", what, {
-        hint: "Name a bare repository without linked work trees (git clone --bare), and edit in clones of it.",
-        cause,
-      });
+      new DrawbridgeError("repository_unusable", what, { hint, cause });
     let real: string;
     try {
       real = realpathSync(path);
@@ -108,9 +107,8 @@ export class Repository {
   async requireHead(): Promise<Revision> {
     const head = await this.head();
     if (head !== undefined) return head;
-    throw new DrawbridgeError("repository_unusable", `${this.path} has no branch ${this.branch}`, {
-      hint: "Correct `repository.branch`, or commit the registry to it first.",
-    });
+    const hint = "Correct `repository.branch`, or commit the registry to it first.";
+    throw new DrawbridgeError("repository_unusable", `${this.path} has no branch ${this.branch}`, { hint });
   }
 
   /** Whether `ancestor` is `descendant` or one of its ancestors; false also when it is unknown here. */
@@ -182,9 +180,8 @@ export class Repository {
       const lineEnd = output.indexOf(0x0a, at);
       const [found, type, size] = output.toString("latin1", at, Math.max(lineEnd, at)).split(" ");
       if (found !== id || size === undefined) {
-        throw new DrawbridgeError("repository_unusable", `the repository lacks the object ${id}`, {
-          hint: "Run git fsck in it, and restore what is missing from a clone.",
-        });
+        const hint = "Run git fsck in it, and restore what is missing from a clone.";
+        throw new DrawbridgeError("repository_unusable", `the repository lacks the object ${id}`, { hint });
       }
       const bytes = output.subarray(lineEnd + 1, lineEnd + 1 + Number(size));
       // A tree may call a folder a file.

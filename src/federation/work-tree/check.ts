@@ -190,9 +190,8 @@ function readWorkTree(directory: string) {
   const registry = readFolder(directory, "registry");
   const rendered = new Map([...readFolder(directory, "rendered"), ...readFolder(directory, "kubernetes")]);
   if (registry.size > 0) return { registry, rendered };
-  throw new DrawbridgeError("config_unreadable", `${directory} has no registry`, {
-    hint: "Name the work tree of the organisation's repository: it holds registry/organisation.yaml.",
-  });
+  const hint = "Name the work tree of the organisation's repository: it holds registry/organisation.yaml.";
+  throw new DrawbridgeError("config_unreadable", `${directory} has no registry`, { hint });
 }
 
 /** Reads a work tree and checks it. @throws DrawbridgeError `config_unreadable` */

@@ -159,16 +159,13 @@ function foundOf({ probe, vantage, subject, item }: Lack, { items, fromOutside }
   if (item !== undefined) return { found: foundIn(item), hint };
   const notTried = items.find((one) => one.probe === probe && one.vantage === vantage && wasNotTried(one));
   if (notTried !== undefined) {
-    return {
-      found: `${probe} was not tried: ${notTried.reason}`,
-      hint: "Add what is missing to the probe file, and run the step again with --probe-config.",
-    };
+    const hint = "Add what is missing to the probe file, and run the step again with --probe-config.";
+    return { found: `${probe} was not tried: ${notTried.reason}`, hint };
   }
   if (vantage === "partner" && Object.hasOwn(OUTSIDE_PROBES, probe) && !fromOutside) {
-    return {
-      found: `nobody has tried ${probe} as the counterparty`,
-      hint: "Run the step again with --probe-config and a probe file (drawbridge federation probe --help).",
-    };
+    const hint =
+      "Run the step again with --probe-config and a probe file (drawbridge federation probe --help).";
+    return { found: `nobody has tried ${probe} as the counterparty`, hint };
   }
   // Where a plane could not be asked at all, one item says so in the place of all the others.
   const failed = items.find((one) => one.probe === "plane");

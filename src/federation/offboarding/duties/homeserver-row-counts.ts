@@ -46,9 +46,7 @@ export async function withTables<T>(url: string, parties: Parties, work: (tables
   });
   pool.on("error", () => undefined);
   try {
-    await pool.query("SELECT 1").catch((cause: unknown) => {
-      throw unreadable(cause);
-    });
+    await pool.query("SELECT 1").catch((cause: unknown) => Promise.reject(unreadable(cause)));
     return await work(tablesIn(pool, parties));
   } catch (cause) {
     throw cause instanceof DatabaseError ? unreadable(cause) : cause;
@@ -128,8 +126,7 @@ function tablesIn(pool: Pool, { own, partner }: Parties) {
 function unreadable(cause: unknown): DrawbridgeError {
   const code = (cause as { code?: unknown }).code;
   const detail = typeof code === "string" ? code : "no connection";
-  return new DrawbridgeError("database_unavailable", `the homeserver's database cannot be read: ${detail}`, {
-    hint: "Correct homeserver.databaseUrl: the URL of a role that may select; or leave it out.",
-    cause,
-  });
+  const hint = "Correct homeserver.databaseUrl: the URL of a role that may select; or leave it out.";
+  const what = `the homeserver's database cannot be read: ${detail}`;
+  return new DrawbridgeError("database_unavailable", what, { hint, cause });
 }

@@ -120,10 +120,8 @@ export async function planPurge(
       return;
     }
     const joined = joinedByServer(state);
-    rooms.push({
-      ...{ room, how, events, local_members: joined.get(own)?.length ?? 0 },
-      other_servers: [...joined.keys()].filter((server) => server !== own && server !== partner),
-    });
+    const other_servers = [...joined.keys()].filter((server) => server !== own && server !== partner);
+    rooms.push({ room, how, events, local_members: joined.get(own)?.length ?? 0, other_servers });
   });
   rooms.sort((left, right) => (left.room < right.room ? -1 : 1));
   staying.sort((left, right) => (left.subject < right.subject ? -1 : 1));

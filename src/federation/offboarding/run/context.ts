@@ -50,9 +50,9 @@ export const trustOf = (config: FederationConfig): Trust =>
 
 function sectionOf(config: FederationConfig): NonNullable<FederationConfig["offboarding"]> {
   if (config.offboarding !== undefined) return config.offboarding;
-  throw new DrawbridgeError("config_invalid", `${config.file} has no section \`offboarding\``, {
-    hint: "Add `offboarding: {signingKey: {file: …}, trustFile: …}`; drawbridge records keygen makes the key.",
-  });
+  const hint =
+    "Add `offboarding: {signingKey: {file: …}, trustFile: …}`; drawbridge records keygen makes the key.";
+  throw new DrawbridgeError("config_invalid", `${config.file} has no section \`offboarding\``, { hint });
 }
 
 export type StageBlock = Block & { readonly stage: StageName | null };
@@ -164,7 +164,7 @@ export async function withRun<Result>(
 /** @throws DrawbridgeError `usage` when the run was aborted, or has ended */
 export function requireOpen(run: Run): void {
   if (run.ended === null) return;
-  throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, {
-    hint: "Nothing is left to do in it. To open another run by the same private record, take `run` out of that.",
-  });
+  const hint =
+    "Nothing is left to do in it. To open another run by the same private record, take `run` out of that.";
+  throw new DrawbridgeError("usage", `run ${run.run} was ${run.ended.how} at ${run.ended.at}`, { hint });
 }

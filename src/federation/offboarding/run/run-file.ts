@@ -297,8 +297,9 @@ export function statementFile(run: Run, place: `own-${StageName}` | `other-${Sta
     const side = makerOf(statement) === run.self ? "own" : "other";
     const found = isCompletion(statement) ? "completion" : `${side}-${statement.predicate.stage}`;
     if (statement.predicate.run === run.run && found === place) return text;
+    const hint = "Find out who put it there, and put back the one that was there.";
     throw new DrawbridgeError("state_unreadable", `${name} holds a statement of another run or place`, {
-      hint: "Find out who put it there, and put back the one that was there.",
+      hint,
     });
   };
   return { read, write: (text: string) => run.state.writeText(name, text) };

@@ -92,15 +92,10 @@ async function observeClosed(context: RunContext, progress: ObservedPlane, reach
   const leftOver = (applied?.outOfReach ?? []).filter((one) => one.partner === other);
   const inForce = { revision: desired.revision, render: desired.planes[plane].digest };
   const objection = objectionTo(plane, partner, notNamed(drift ?? [], applied?.outOfReach ?? []));
-  return stageResult(context, progress, inForce, {
-    items,
-    outOfReach: [
-      ...leftOver.map(({ subject, reason, hint }) => ({ subject: subjectWord(subject), reason, hint })),
-      ...unclearRooms(items, leftOver),
-      ...roomsOfOthers(items, leftOver),
-    ],
-    objections: objection === undefined ? [] : [{ condition: "in_force", probe: RECONCILED, ...objection }],
-  });
+  const left = leftOver.map(({ subject, reason, hint }) => ({ subject: subjectWord(subject), reason, hint }));
+  const outOfReach = [...left, ...unclearRooms(items, leftOver), ...roomsOfOthers(items, leftOver)];
+  const objections = objection ? [{ condition: "in_force", probe: RECONCILED, ...objection }] : [];
+  return stageResult(context, progress, inForce, { items, outOfReach, objections });
 }
 
 function objectionTo(plane: PlaneName, partner: Partner | undefined, [changed]: readonly Drift[]) {
@@ -246,21 +241,17 @@ async function observeDuties(context: RunContext, seal: Seal): Promise<Found> {
     objections.push({ condition: "duties_recorded", probe: DUTIES, found, hint: error.hint ?? "" });
   }
   const unclear = items.filter(({ verdict }) => verdict === "unknown");
-  const outOfReach = unclear.map(({ subject, probe, reason }) => ({
-    subject: subject ?? probe,
-    reason: reason ?? "unknown",
-    hint: "Delete it by hand.",
-  }));
+  const hint = "Delete it by hand.";
+  const outOfReach = unclear.map(({ subject, probe, reason }) => {
+    return { subject: subject ?? probe, reason: reason ?? "unknown", hint };
+  });
   return { items, outOfReach, objections };
 }
 
 function recorded({ retention, backupsExpireBy, purgeWaiver }: RecordFacts, seal: Seal) {
   const about = { layer: "private_record", verdict: "closed" } as const;
-  const references = [
-    `retention=${retention.state}${retention.until === null ? "" : `:${retention.until}`}`,
-    `backups_expire_by=${backupsExpireBy}`,
-    "replicated_history=not_retracted",
-  ];
+  const kept = `retention=${retention.state}${retention.until === null ? "" : `:${retention.until}`}`;
+  const references = [kept, `backups_expire_by=${backupsExpireBy}`, "replicated_history=not_retracted"];
   const duties = seal({ probe: DUTIES, ...about, reason: "recorded", references });
   if (purgeWaiver === null) return [duties];
   return [duties, seal({ probe: "purge_waived", ...about, reason: purgeWaiver })];

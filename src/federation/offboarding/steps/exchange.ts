@@ -50,8 +50,7 @@ export const importStatements = (context: OffboardingContext, bytes: Uint8Array,
     const { desired } = await acceptedState(context);
     requireOwnClients(run, desired.registry, imported.held);
     writeStatements(run, imported.held, timestamp(context.clock.now()));
-    const recordFile = finishRecord(context);
-    return { run, added: imported.added, recordFile };
+    return { run, added: imported.added, recordFile: finishRecord(context) };
   });
 
 /** Refuses what was observed in the future, or before the run was opened: that shows nothing of this removal. */

@@ -99,19 +99,17 @@ function requireNamed({ facts, run }: RunContext, stage: StageName, partner: Par
   if (blocks.length > 0) throw new OffboardingBlocked(`stage ${stage} closes nothing yet`, blocks);
 }
 
-async function opened(context: RunContext, stage: StageName, skipped: string | null): Promise<StageProgress> {
+async function opened(
+  context: RunContext,
+  stage: StageName,
+  countersignature_skipped: string | null,
+): Promise<StageProgress> {
   const now = timestamp(context.clock.now());
   // A purge may have been run before its stage was opened.
   const duties = stage === "data_duties" ? readDutiesEvidence(context.run) : [];
-  return {
-    version: 1,
-    stage,
-    opened_at: [now, ...duties.map(({ at }) => timestamp(Date.parse(at)))].sort()[0] ?? now,
-    countersignature_skipped: skipped,
-    scope: await scopeNow(context, stage),
-    commit: null,
-    proof: null,
-  };
+  const opened_at = [now, ...duties.map(({ at }) => timestamp(Date.parse(at)))].sort()[0] ?? now;
+  const scope = await scopeNow(context, stage);
+  return { version: 1, stage, opened_at, countersignature_skipped, scope, commit: null, proof: null };
 }
 
 /** A partial removal covers what is left of the agents when the stage is opened: others may be withdrawn before. */
@@ -136,12 +134,8 @@ function attestedDuties({ facts, run }: RunContext): readonly string[] {
   try {
     const { owner, retention, backupsExpireBy } = facts(run);
     const [kept, backups] = keeping(retention, backupsExpireBy);
-    return [
-      ...[backups, kept],
-      "replicated_history_not_retracted",
-      STATIC_TESTS_COMMAND,
-      `${OWNER_WORD}${owner}`,
-    ];
+    const always = ["replicated_history_not_retracted", STATIC_TESTS_COMMAND];
+    return [backups, kept, ...always, `${OWNER_WORD}${owner}`];
   } catch {
     // An objection to the condition `duties_recorded` says why the private record cannot be read.
     return [];

@@ -80,8 +80,7 @@ export const sign = (context: OffboardingContext, named?: string) =>
       if (place === "completion") await recheck(context, "the completion is not countersigned");
       await countersign(context, place, removal, signer);
     }
-    const recordFile = finishRecord(context);
-    return { run, signed: steps.sign, countersigned: steps.countersign, recordFile };
+    return { run, signed: steps.sign, countersigned: steps.countersign, recordFile: finishRecord(context) };
   });
 
 async function signStage(context: RunContext, stage: StageName, removal: OwnRemoval, signer: Signer) {
@@ -90,8 +89,7 @@ async function signStage(context: RunContext, stage: StageName, removal: OwnRemo
   await requireStillClosed(context, stage, file);
   await requireFresh(context, stage, file);
   const envelope = await signOnce(file, () => statementOf(run, stage), removal, signer);
-  const items = readStage(run, stage)?.proof?.items ?? [];
-  keepEnvelope(run, timestamp(context.clock.now()), envelope, items);
+  keepEnvelope(run, timestamp(context.clock.now()), envelope, readStage(run, stage)?.proof?.items ?? []);
 }
 
 function statementOf(run: Run, stage: StageName): StageStatement {
@@ -149,8 +147,7 @@ async function requireFresh(context: RunContext, stage: StageName, statement: Ke
     again = await prove(context, unmeasured, "observe");
   }
   if (statement.read() === undefined) writeStage(run, again);
-  const view = { stage, progress: again, unwaived: unwaivedIn(run, again.proof.out_of_reach) };
-  const blocks = blocksOf(view);
+  const blocks = blocksOf({ stage, progress: again, unwaived: unwaivedIn(run, again.proof.out_of_reach) });
   if (blocks.length > 0) throw new OffboardingBlocked(`stage ${stage} is not signed`, blocks);
 }
 
@@ -228,15 +225,18 @@ function completionOf(context: RunContext, removal: OwnRemoval, signer: Signer, 
   const ourPlace = placeOf({ organisation: run.self, stage: "data_duties" });
   const theirs = byPlace.get(theirPlace)?.predicate;
   if (theirs === undefined) throw new RangeError("the other organisation has not stated its duties");
-  const { owner, testedAt } = attestedBy(theirs);
-  const theirEnvelope = envelopesByPlace(statements).get(theirPlace);
-  const key_id = signingKeyOf(theirEnvelope, other, removal.parties) ?? "";
+  const owner = attestedBy(theirs);
+  const key_id = signingKeyOf(envelopesByPlace(statements).get(theirPlace), other, removal.parties) ?? "";
   const ours = new Set(byPlace.get(ourPlace)?.predicate.evidence ?? []);
   const purged = statements.evidence.filter((item) => ours.has(item.digest) && isOfPurge(item));
   const ends = stages.map(({ predicate }) => predicate.closed_at);
   const now = [timestamp(context.clock.now()), ...ends].sort().at(-1) ?? "";
   const { run: id, kind, trigger, remover, partner } = run;
   const tested = { command: STATIC_TESTS_COMMAND, passed: true } as const;
+  const purge = purged.some(showsPurge)
+    ? { state: "done" as const, evidence: purged.map(({ digest }) => digest), waiver: null }
+    : { state: "waived" as const, evidence: [], waiver: facts.purgeWaiver };
+  const backup_expiry = { state: "attested", by: facts.backupsExpireBy } as const;
   return completionStatement(
     {
       ...{ run: id, kind, trigger, remover, partner, completed_at: now },
@@ -247,16 +247,9 @@ function completionOf(context: RunContext, removal: OwnRemoval, signer: Signer, 
       ],
       static_tests: [
         { organisation: run.self, ...tested, at: now },
-        { organisation: other, ...tested, at: testedAt },
+        { organisation: other, ...tested, at: theirs.closed_at },
       ],
-      duties: {
-        purge: purged.some(showsPurge)
-          ? { state: "done", evidence: purged.map(({ digest }) => digest), waiver: null }
-          : { state: "waived", evidence: [], waiver: facts.purgeWaiver },
-        retention: facts.retention,
-        backup_expiry: { state: "attested", by: facts.backupsExpireBy },
-        replicated_history: "not_retracted",
-      },
+      duties: { purge, retention: facts.retention, backup_expiry, replicated_history: "not_retracted" },
       out_of_reach: outOfReachIn(stages),
     },
     stages,
@@ -265,7 +258,7 @@ function completionOf(context: RunContext, removal: OwnRemoval, signer: Signer, 
 }
 
 /** What the completion needs of the other organisation's stage of data duties. @throws OffboardingBlocked */
-function attestedBy({ organisation, attested, closed_at: testedAt }: StagePredicate) {
+function attestedBy({ organisation, attested }: StagePredicate) {
   const refuse = (condition: string, found: string, hint: string) => {
     const block = { stage: "data_duties", condition, probe: "statement", found, hint } as const;
     return blockedBy("the removal is not completed", block);
@@ -279,7 +272,7 @@ function attestedBy({ organisation, attested, closed_at: testedAt }: StagePredic
     const hint = `Its statement of stage data_duties has to attest ${STATIC_TESTS_COMMAND}, as drawbridge offboarding does.`;
     throw refuse("static_tests_pass", `${organisation} has not said that its static tests pass`, hint);
   }
-  return { owner, testedAt };
+  return owner;
 }
 
 /** The record's path; null while a signature is missing. @throws RecordRefused with every reason against it */

@@ -52,8 +52,8 @@ export function viewOf(run: Run, parties: readonly TrustedParty[]) {
     const other = theirs ?? ({ state: "unknown", since: null } as const);
     return { stage, progress, unwaived, own, other };
   });
-  const unstated = { state: "none", since: null } as const;
-  const completion = signed("completion", run.remover, run.partner) ?? unstated;
+  const completion =
+    signed("completion", run.remover, run.partner) ?? ({ state: "none", since: null } as const);
   return { run, stages, completion, statements };
 }
 
@@ -124,8 +124,7 @@ function workOf(stages: readonly StageView[], skips: boolean): StageName | null 
   const begun = stages.find(({ own }) => own.state === "closing" || own.state === "proving");
   const pending = stages.findIndex(({ own }) => own.state === "pending");
   const before = stages[pending - 1];
-  const mayOpen = before === undefined || skips || isSignedByBoth(before);
-  const opens = mayOpen ? stages[pending] : undefined;
+  const opens = before === undefined || skips || isSignedByBoth(before) ? stages[pending] : undefined;
   return (begun ?? opens)?.stage ?? null;
 }
 
