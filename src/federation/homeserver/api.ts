@@ -149,9 +149,8 @@ function parseAnswer<Schema extends z.ZodType>(schema: Schema, answer: MatrixAns
 
 function unavailable(operation: string, status: number | undefined): DrawbridgeError {
   const what = `the homeserver did not answer ${operation}${status === undefined ? "" : `: HTTP ${status}`}`;
-  return new DrawbridgeError("homeserver_unavailable", what, {
-    hint: "Start the homeserver, or correct its address in the configuration; the work is then resumed.",
-  });
+  const hint = "Start the homeserver, or correct its address in the configuration; the work is then resumed.";
+  return new DrawbridgeError("homeserver_unavailable", what, { hint });
 }
 
 const RESOURCE_TIMEOUT_MS = 10_000;
@@ -168,9 +167,8 @@ export async function readResource<Schema extends z.ZodType>(
   const method = request.body === undefined ? "GET" : "POST";
   const answer = await requestJson(url, { method, ...request, ...bounds }).catch(() => undefined);
   const status = answer === undefined ? "" : `: HTTP ${answer.status}`;
-  if (answer === undefined || answer.status >= 500) {
+  if (answer === undefined || answer.status >= 500)
     throw new DrawbridgeError("homeserver_unavailable", `${what} did not answer${status}`, { hint: down });
-  }
   const parsed = schema.safeParse(answer.body);
   if (answer.status === 200 && parsed.success) return parsed.data;
   const form = answer.status === 200 ? " in an unknown form" : "";

@@ -118,9 +118,8 @@ export class SynapseAdminApi extends HomeserverAccess {
     const server = serverOf(user_id);
     if (server === own) return user_id;
     const message = `the registry is of ${own}, and the operator's token of ${server}`;
-    throw new DrawbridgeError("config_invalid", message, {
-      hint: "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName.",
-    });
+    const hint = "Correct homeserver.url and homeserver.operatorToken, or the registry's serverName.";
+    throw new DrawbridgeError("config_invalid", message, { hint });
   }
 
   /**

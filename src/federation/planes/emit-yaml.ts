@@ -28,9 +28,8 @@ function mapText(map: PlainMap, indent: string): string {
 /** What follows a key: on the same line, or as a block below it. */
 function valueText(value: Plain, indent: string): string {
   if (value === null || typeof value !== "object") {
-    return typeof value === "string" && LONG_TEXT.test(value)
-      ? literal(value, indent)
-      : ` ${scalar(value)}\n`;
+    const isLong = typeof value === "string" && LONG_TEXT.test(value);
+    return isLong ? literal(value, indent) : ` ${scalar(value)}\n`;
   }
   const empty = isList(value) ? " []\n" : " {}\n";
   const block = isList(value) ? listText(value, `${indent}  `) : mapText(value, `${indent}  `);

@@ -15,9 +15,8 @@ import { type DesiredPlane, type Drift, type Note, type PartOutcome, renderedTex
 /** Whether the text changed. @throws DrawbridgeError `config_invalid` when a folder is in the way */
 export function applyFile(target: string, text: string): boolean {
   if (statSync(target, { throwIfNoEntry: false })?.isDirectory()) {
-    throw new DrawbridgeError("config_invalid", `${target} is a folder, where a file is to be`, {
-      hint: "Move the folder away, or correct the path in federation.yaml.",
-    });
+    const hint = "Move the folder away, or correct the path in federation.yaml.";
+    throw new DrawbridgeError("config_invalid", `${target} is a folder, where a file is to be`, { hint });
   }
   if (standingText(target) !== text) {
     writeWhole(target, text, PUBLIC);
@@ -126,9 +125,8 @@ export function gatewayFile(
         const state = gatewayState(stateFile);
         if (state?.[name] === digest) return true;
         const refused = state?.refused;
-        if (refused?.file === name && refused.digest === digest) {
+        if (refused?.file === name && refused.digest === digest)
           throw refusal(`the gateway refuses its ${name} file: ${refused.reason}`);
-        }
         const waited = clock.now() - begun;
         if (state === undefined && waited >= RUNNING_WITHIN_MS) return false;
         if (waited >= IN_FORCE_WITHIN_MS) throw refusal(`the gateway does not load its ${name} file`);

@@ -76,13 +76,11 @@ function ruleOf({ type, method, path, rewrite, remove }: Rule, backend: Plain): 
     type === "exact"
       ? ["Exact", { type: "ReplaceFullPath", replaceFullPath: rewrite }]
       : ["PathPrefix", { type: "ReplacePrefixMatch", replacePrefixMatch: rewrite }];
+  const url = { type: "URLRewrite", urlRewrite: { path: rewritten } };
   const headers = { type: "RequestHeaderModifier", requestHeaderModifier: { remove } };
   return {
     matches: [{ path: { type: matched, value: path }, method }],
-    filters: [
-      { type: "URLRewrite", urlRewrite: { path: rewritten } },
-      ...(remove === undefined ? [] : [headers]),
-    ],
+    filters: remove === undefined ? [url] : [url, headers],
     backendRefs: [backend],
   };
 }

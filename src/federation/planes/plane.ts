@@ -37,9 +37,8 @@ export function renderedText({ files }: DesiredPlane, path: string): string {
 export function renderedFile<Schema extends z.ZodType>(desired: DesiredPlane, path: string, schema: Schema) {
   const text = renderedText(desired, path);
   try {
-    const value = path.endsWith(".json")
-      ? schema.parse(JSON.parse(text))
-      : parseYaml(schema, text, `rendered/${path}`);
+    const isJson = path.endsWith(".json");
+    const value = isJson ? schema.parse(JSON.parse(text)) : parseYaml(schema, text, `rendered/${path}`);
     return { text, value };
   } catch (cause) {
     throw refusedFile(path, "is not valid", cause);
@@ -82,9 +81,8 @@ export function outcomeOf(parts: readonly PartOutcome[]): PlaneOutcome {
   if (reason !== undefined) return { state: "deferred", reason, retryAfterMs: RETRY_MS };
   const changed = parts.some((part) => part.changed);
   const outOfReach = parts.flatMap((part) => part.outOfReach ?? []);
-  return outOfReach.length === 0
-    ? { state: "in_force", changed }
-    : { state: "incomplete", changed, outOfReach };
+  if (outOfReach.length === 0) return { state: "in_force", changed };
+  return { state: "incomplete", changed, outOfReach };
 }
 
 export const Drift = z.strictObject({
@@ -119,17 +117,17 @@ export interface PlaneRuntime {
 }
 
 type OperatorItem = Parameters<typeof operatorItem>[1];
-export type OperatorFinding = Pick<OperatorItem, "verdict"> & Partial<OperatorItem>;
+export type Finding = Pick<OperatorItem, "verdict"> & Partial<OperatorItem>;
+export type Find = () => Promise<Finding>;
 
-/** Makes an observation as the operator, from inside, and seals it with when it began and how long it took. */
-export async function observeInside(
-  clock: Clock,
-  about: Omit<OperatorItem, "verdict">,
-  observe: () => Promise<OperatorFinding> | OperatorFinding,
-) {
-  const startedAt = clock.now();
-  const found = await observe();
-  return operatorItem(startedAt, { duration_ms: clock.now() - startedAt, ...about, ...found });
+/** Observes as the operator, from inside: each finding is sealed with when it began and how long it took. */
+export function observer(clock: Clock, plane: PlaneName, partner: string) {
+  return async (probe: string, layer: string, subject: string | null, find: Find) => {
+    const startedAt = clock.now();
+    const found = await find();
+    const about = { plane, partner, probe, layer, subject };
+    return operatorItem(startedAt, { duration_ms: clock.now() - startedAt, ...about, ...found });
+  };
 }
 
 export function unmanagedPlane(name: PlaneName): PlaneRuntime {
@@ -162,6 +160,6 @@ export function assertAdmits(registry: Registry, plane: PlaneName, file: string,
   const cut = [...wanted].find((server) => !found.has(server));
   if (cut !== undefined) throw refusedFile(file, `cuts off ${cut}, which the registry admits`);
   const more = servers.find((server) => !wanted.has(server));
-  if (more !== undefined)
-    throw refusedFile(file, `admits ${JSON.stringify(more)}, which the registry does not`);
+  if (more === undefined) return;
+  throw refusedFile(file, `admits ${JSON.stringify(more)}, which the registry does not`);
 }

@@ -80,9 +80,8 @@ async function probeRooms(
   const partner = people.partnerName;
   const about = { plane: "rooms", partner, vantage: "partner", probe: "message_to_target" } as const;
   const { rooms: more = [], violationOf, withState = false } = options;
-  if (config.target.rooms.length === 0 && more.length === 0) {
+  if (config.target.rooms.length === 0 && more.length === 0)
     return [await observe({ ...about, subject: null }, sources.clock, () => notConfigured("rooms"))];
-  }
   const isRefused = reach.some(({ probe, verdict }) => probe === "federation_send" && verdict === "closed");
   const transport: Explanation | undefined = isRefused
     ? { layer: "transport", reason: "federation_denied" }

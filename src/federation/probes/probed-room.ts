@@ -280,9 +280,7 @@ async function throughWitness(
 ) {
   const { witness } = room.people;
   if (witness === undefined) return { finding: notConfigured("witness"), hasCome: await receives(eventId) };
-  if (atWitness === undefined) {
-    return (await witness.isJoined(room.id)) ? {} : { finding: NO_WITNESS };
-  }
+  if (atWitness === undefined) return (await witness.isJoined(room.id)) ? {} : { finding: NO_WITNESS };
   if (atWitness === "absent") return { finding: NO_WITNESS, hasCome: await receives(eventId) };
   if (atWitness === "late") return { isLate: true, hasCome: await receives(eventId) };
   if (await receives(eventId)) return { hasCome: true };

@@ -108,9 +108,8 @@ export function readTokenAnswer(answer: ProbeAnswer): ProbeResult & { readonly t
   const body = membersOf(parseJson(answer.text));
   const found = { layer: "issuer", status: answer.status } as const;
   const token = body["access_token"];
-  if (answer.status === 200 && typeof token === "string" && token !== "") {
+  if (answer.status === 200 && typeof token === "string" && token !== "")
     return { ...found, verdict: "open", reason: "token_issued", token };
-  }
   const refused = (answer.status === 400 || answer.status === 401) && CLIENT_REFUSED.includes(body["error"]);
   return { ...found, verdict: refused ? "closed" : "unknown", reason: wordOf(body["error"]) };
 }
@@ -138,9 +137,8 @@ export function readInvokeAnswer(answer: ProbeAnswer): ProbeResult {
   const { status } = answer;
   const text = answer.text.trim();
   const isJson = /^application\/(?:[a-z0-9.+-]*\+)?json\b/i.test(answer.contentType);
-  if (isJson && text !== "" && (status < 400 || status === 404)) {
+  if (isJson && text !== "" && (status < 400 || status === 404))
     return { verdict: "open", layer: "agent", status, reason: "answered" };
-  }
   const refusal = GATEWAY_REFUSALS.find(([codes, sentence]) => codes.includes(status) && sentence.test(text));
   if (refusal !== undefined) return { verdict: "closed", layer: "gateway", status, reason: refusal[2] };
   // The quota stands behind the authorization: who meets it was let in.
@@ -194,8 +192,7 @@ export function homeserverUnclear(answer: MatrixAnswer): ProbeResult {
 }
 
 export function readHomeserverAnswer(answer: MatrixAnswer, references: readonly string[] = []): ProbeResult {
-  if (answer.status === 200) {
+  if (answer.status === 200)
     return { verdict: "open", layer: "homeserver", status: 200, reason: "accepted", references };
-  }
   return { ...(homeserverRefusal(answer) ?? homeserverUnclear(answer)), references };
 }

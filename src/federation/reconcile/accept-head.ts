@@ -150,9 +150,8 @@ async function assessFiles(
   try {
     const registry = registryOf(files, cache);
     const [lost] = lostRetirement(before, registry);
-    if (lost !== undefined) {
+    if (lost !== undefined)
       return refused("retirement_withdrawn", `${lost} no longer retires everything that it did before`);
-    }
     const ended = endedContainments(before, registry);
     const restored = ended.length === 0 ? new Set() : await restoredSinceAccepted(revision, context);
     for (const { file, serverName, hasEntry } of ended) {

@@ -51,9 +51,8 @@ export function openStateFolder(path: string, random: Random) {
         return undefined;
       }
       const what = `${file} is damaged, or of another version of this program`;
-      throw new DrawbridgeError("config_invalid", what, {
-        hint: "Read it, then move it away: without it, the next pass accepts the branch's present head.",
-      });
+      const hint = "Read it, then move it away: without it, the next pass accepts the branch's present head.";
+      throw new DrawbridgeError("config_invalid", what, { hint });
     },
 
     write(name: string, value: unknown): string {

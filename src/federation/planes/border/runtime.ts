@@ -13,14 +13,7 @@ import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 import { readResource, resourceUrl } from "../../homeserver/api.ts";
 import { applyFile, fileDrift } from "../file-target.ts";
-import {
-  assertAdmits,
-  type OperatorFinding,
-  observeInside,
-  outcomeOf,
-  type PlaneRuntime,
-  renderedFile,
-} from "../plane.ts";
+import { assertAdmits, type Find, observer, outcomeOf, type PlaneRuntime, renderedFile } from "../plane.ts";
 import { BORDER_POLICY } from "./render.ts";
 
 // The module reads its file at every request, so a second request is needed only when it is stuck.
@@ -60,45 +53,39 @@ export function borderRuntime(config: FederationConfig, clock: Clock): PlaneRunt
       const drift = fileDrift(target, text);
       if (drift !== undefined) return [drift];
       const status = await module.status();
-      return isInForce(status, policyDigest(policy))
-        ? []
-        : [{ subject: "policy", kind: "not_in_force", found: status.policy_digest }];
+      if (isInForce(status, policyDigest(policy))) return [];
+      return [{ subject: "policy", kind: "not_in_force", found: status.policy_digest }];
     },
 
     async probe(desired, { partner }) {
-      const about = { plane: "border", partner: partner.serverName, layer: "border" } as const;
-      const observe = (probe: string, subject: string | null, find: () => Promise<OperatorFinding>) =>
-        observeInside(clock, { ...about, probe, subject }, async () => {
+      const { serverName } = partner;
+      const seal = observer(clock, "border", serverName);
+      const observe = (probe: string, subject: string | null, find: Find) =>
+        seal(probe, "border", subject, async () => {
           const found = await find().catch(UNLESS_DOWN);
-          return found === undefined
-            ? { verdict: "unknown", reason: "homeserver_unavailable" }
-            : { status: 200, ...found };
+          if (found === undefined) return { verdict: "unknown", reason: "homeserver_unavailable" };
+          return { status: 200, ...found };
         });
       return [
-        await observe("policy_check", partner.serverName, async () => {
-          const { allowed, policy_digest } = await module.check(partner.serverName);
-          return {
-            verdict: allowed ? "open" : "closed",
-            reason: allowed ? null : "server_not_allowed",
-            references: policy_digest === null ? [] : [policy_digest],
-          };
+        await observe("policy_check", serverName, async () => {
+          const { allowed, policy_digest } = await module.check(serverName);
+          const references = policy_digest === null ? [] : [policy_digest];
+          if (allowed) return { verdict: "open", references };
+          return { verdict: "closed", reason: "server_not_allowed", references };
         }),
         await observe("policy_in_force", null, async () => {
           const { value: policy } = renderedFile(desired, BORDER_POLICY, PolicyFile);
           const status = await module.status();
           const { server_not_allowed, invite_rule_denied } = status.counts;
-          const declared = policy.allowed_servers.includes(partner.serverName) ? "open" : "closed";
-          const inForce = isInForce(status, policyDigest(policy));
-          return {
-            verdict: inForce ? declared : "unknown",
-            reason: inForce ? null : (status.alarm ?? "policy_not_in_force"),
-            references: [
-              ...(status.policy_digest === null ? [] : [status.policy_digest]),
-              `server_not_allowed=${server_not_allowed}`,
-              `invite_rule_denied=${invite_rule_denied}`,
-              `started_at=${status.started_at}`,
-            ],
-          };
+          const references = [
+            ...(status.policy_digest === null ? [] : [status.policy_digest]),
+            `server_not_allowed=${server_not_allowed}`,
+            `invite_rule_denied=${invite_rule_denied}`,
+            `started_at=${status.started_at}`,
+          ];
+          if (!isInForce(status, policyDigest(policy)))
+            return { verdict: "unknown", reason: status.alarm ?? "policy_not_in_force", references };
+          return { verdict: policy.allowed_servers.includes(serverName) ? "open" : "closed", references };
         }),
       ];
     },
@@ -173,9 +160,7 @@ export function borderStatus(config: Pick<FederationConfig, "border" | "director
       }
       return found;
     },
-    refresh: async (room: string): Promise<void> => {
-      await ask(Refreshed, "/enforcement/refresh", { room_id: room });
-    },
+    refresh: (room: string) => ask(Refreshed, "/enforcement/refresh", { room_id: room }),
     check: (server: string) => ask(Check, `/check?${new URLSearchParams({ server })}`),
   };
 }

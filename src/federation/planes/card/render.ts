@@ -41,14 +41,11 @@ function agentsOf(registry: Registry): string {
   }
   entries.sort(([a], [b]) => (a < b ? -1 : 1));
   // Whatever is closed to it: a partner that is removed may have ghosts in rooms that are left.
-  const partnerGhosts = registry.partners.map(({ partner }) => ({
-    server: partner.serverName,
-    prefix: partner.ghostPrefix,
-  }));
-  return yamlFile({ version: 1, partnerGhosts, agents: Object.fromEntries(entries) } satisfies Record<
-    keyof AgentsFile,
-    Plain
-  >);
+  const partnerGhosts = registry.partners.map(({ partner: { serverName, ghostPrefix } }) => {
+    return { server: serverName, prefix: ghostPrefix };
+  });
+  const file = { version: 1, partnerGhosts, agents: Object.fromEntries(entries) };
+  return yamlFile(file satisfies Record<keyof AgentsFile, Plain>);
 }
 
 type Consumed = Partner["card"]["consumes"][string];
@@ -78,24 +75,22 @@ export function publishedAgents(registry: Registry): readonly (readonly [string,
 }
 
 function publicationOf(registry: Registry): string {
-  const cards: PublicationFile["cards"] = Object.fromEntries(
-    publishedAgents(registry).map(([name, { upstream, upstreamCardPath, cardPath }]) => [
-      name,
-      { upstream, upstreamCardPath, cardPath },
-    ]),
-  );
-  return yamlFile({ version: 1, cards });
+  const cards = publishedAgents(registry).map(([name, { upstream, upstreamCardPath, cardPath }]) => {
+    return [name, { upstream, upstreamCardPath, cardPath } satisfies PublicationFile["cards"][string]];
+  });
+  return yamlFile({ version: 1, cards: Object.fromEntries(cards) });
 }
+
+const keySetOf = ({ cardKeys }: OfferedAgent) => ({
+  keys: cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId })),
+});
 
 /** A JWK Set (RFC 7517) an agent: what partners compare their pins with. */
 function keysOf(registry: Registry): string {
   const agents = Object.entries(registry.organisation.agents)
     .filter(([, { cardKeys }]) => cardKeys.length > 0)
     .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([name, { cardKeys }]): [string, Plain] => [
-      name,
-      { keys: cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId })) },
-    ]);
+    .map(([name, agent]) => [name, keySetOf(agent)] as const);
   return jsonText({ agents: Object.fromEntries(agents) });
 }
 

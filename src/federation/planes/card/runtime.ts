@@ -21,7 +21,7 @@ import { type PartnerEntry, planeState } from "../../registry/partner.ts";
 import { applyProgramFile, gatewayFile, type ProgramFile, programDrift } from "../file-target.ts";
 import {
   type DesiredPlane,
-  observeInside,
+  observer,
   openPartners,
   outcomeOf,
   type PlaneRuntime,
@@ -43,16 +43,15 @@ export function cardRuntime(config: CardConfig, clock: Clock): PlaneRuntime {
     async apply(desired, note) {
       const texts = files.map((file) => ({ file, text: renderedText(desired, file.path) }));
       // All files are written first: each program loads its own while the other is waited for.
-      return outcomeOf(
-        await mapConcurrent(texts, texts.length, ({ file, text }) => applyProgramFile(file, text, note)),
-      );
+      const apply = (one: (typeof texts)[number]) => applyProgramFile(one.file, one.text, note);
+      return outcomeOf(await mapConcurrent(texts, texts.length, apply));
     },
 
     drift: (desired) => programDrift(files, desired),
 
     // Agents that were withdrawn since a removal was opened are covered.
     async probe(desired, partner, covering = []) {
-      const one = { ...probing(config, desired, partner, clock), covering };
+      const one = probing(config, desired, partner, clock, covering);
       return [...(await ourCards(one)), ...(await theirCards(one)), ...(await whoMayAsk(one))];
     },
   };
@@ -61,14 +60,17 @@ export function cardRuntime(config: CardConfig, clock: Clock): PlaneRuntime {
 const TIMEOUT_MS = 5_000;
 const AUDITED = { withinMs: 3_000, everyMs: 100 };
 
-type Find = Parameters<typeof observeInside>[2];
-type Probing = ReturnType<typeof probing> & { readonly covering: readonly string[] };
+interface Probing extends ReturnType<typeof probing> {}
 
-function probing(config: CardConfig, desired: DesiredPlane, entry: PartnerEntry, clock: Clock) {
-  const partner = entry.partner.serverName;
-  const observe = (probe: string, layer: string, subject: string, find: Find) =>
-    observeInside(clock, { plane: "card", partner, probe, layer, subject }, find);
-  return { config, desired, partner: entry, clock, observe };
+function probing(
+  config: CardConfig,
+  desired: DesiredPlane,
+  partner: PartnerEntry,
+  clock: Clock,
+  covering: readonly string[],
+) {
+  const observe = observer(clock, "card", partner.partner.serverName);
+  return { config, desired, partner, clock, covering, observe };
 }
 
 /** Each agent of ours that the partner could invoke. A card that stays public for others says so. */
@@ -112,33 +114,26 @@ async function theirCards(probing: Probing): Promise<EvidenceItem[]> {
   const audit = resolve(config.directory, config.card.bridgeAuditFile);
   // The bridge writes its audit a moment after it has loaded the file.
   const within = isClosed && isDesired ? AUDITED : { withinMs: 0, everyMs: 0 };
-  const decisions = await pollUntil(
-    clock,
-    within,
-    () => lastCardDecisions(audit),
-    (last) => agents.every((agent) => last?.get(agent)?.outcome !== "accepted"),
+  const read = () => lastCardDecisions(audit);
+  const decisions = await pollUntil(clock, within, read, (last) =>
+    agents.every((agent) => last?.get(agent)?.outcome !== "accepted"),
   );
-  return Promise.all(
-    agents.map((agent) =>
-      observe("card_trust", "bridge", agent, () => {
-        if (decisions === undefined) return { verdict: "unknown", reason: "audit_unreadable" };
-        const decision = decisions.get(agent);
-        const references = inForce !== undefined && isDesired ? [inForce] : [];
-        if (decision !== undefined) {
-          const verdict = decision.outcome === "rejected" ? "closed" : "open";
-          return {
-            verdict,
-            reason: decision.reason,
-            references: [decision.target.fingerprint, ...references],
-          };
-        }
-        // The bridge has never checked this card, and by its file in force it never will.
-        return isClosed && isDesired
-          ? { verdict: "closed", reason: "not_in_agents_file", references }
-          : { verdict: "unknown", reason: "never_decided", references };
-      }),
-    ),
+  const observing = agents.map((agent) =>
+    observe("card_trust", "bridge", agent, async () => {
+      if (decisions === undefined) return { verdict: "unknown", reason: "audit_unreadable" };
+      const decision = decisions.get(agent);
+      const references = inForce !== undefined && isDesired ? [inForce] : [];
+      if (decision !== undefined) {
+        const { outcome, reason, target } = decision;
+        const verdict = outcome === "rejected" ? "closed" : "open";
+        return { verdict, reason, references: [target.fingerprint, ...references] };
+      }
+      if (!isClosed || !isDesired) return { verdict: "unknown", reason: "never_decided", references };
+      // The bridge has never checked this card, and by its file in force it never will.
+      return { verdict: "closed", reason: "not_in_agents_file", references };
+    }),
   );
+  return Promise.all(observing);
 }
 
 /** Whether the agents.yaml that the bridge has in force lets the partner's users ask any agent. */
@@ -154,13 +149,12 @@ async function whoMayAsk({ config, desired, partner, observe }: Probing): Promis
   // An open plane admits nobody by itself: the lists of each agent may leave the partner out.
   if (!mayAsk && planeState(partner.partner, "card") === "open") return [];
   const inForce = await bridgeAgentsDigest(config.card.bridgeHealthUrl);
-  const item = await observe("may_ask", "bridge", serverName, () => {
+  const item = await observe("may_ask", "bridge", serverName, async () => {
     if (inForce === undefined) return { verdict: "unknown", reason: "bridge_not_running" };
     const references = [inForce];
     if (inForce !== sha256Tagged(text)) return { verdict: "unknown", reason: "not_in_force", references };
-    return mayAsk
-      ? { verdict: "open", reason: "in_agents_file", references }
-      : { verdict: "closed", reason: "not_in_agents_file", references };
+    if (mayAsk) return { verdict: "open", reason: "in_agents_file", references };
+    return { verdict: "closed", reason: "not_in_agents_file", references };
   });
   return [item];
 }

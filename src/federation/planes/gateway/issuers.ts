@@ -45,16 +45,11 @@ export function declaredClientsAdapter(target: string): IssuerAdapter {
         return new Map(clients.map(({ clientId, enabled }) => [clientId, { enabled }]));
       } catch (cause) {
         // The issuer has an older version in force, which nobody else knows.
-        throw new DrawbridgeError("issuer_unavailable", `${target} cannot be used`, {
-          hint: "Run `drawbridge reconcile`, which writes it anew.",
-          cause,
-        });
+        const hint = "Run `drawbridge reconcile`, which writes it anew.";
+        throw new DrawbridgeError("issuer_unavailable", `${target} cannot be used`, { hint, cause });
       }
     },
-    drift: async ({ text }) => {
-      const drift = fileDrift(target, text);
-      return drift === undefined ? [] : [drift];
-    },
+    drift: async ({ text }) => [fileDrift(target, text)].filter((drift) => drift !== undefined),
   };
 }
 
@@ -62,12 +57,8 @@ const PAGE = 500;
 const LISTINGS_MAX = 5;
 /** In every realm: a partner of such a name would take the console from its administrators. */
 const KEYCLOAKS_OWN = [
-  "account",
-  "account-console",
-  "admin-cli",
-  "broker",
-  "realm-management",
-  "security-admin-console",
+  ...["account", "account-console", "admin-cli", "broker"],
+  ...["realm-management", "security-admin-console"],
 ];
 const ClientPage = z.array(keycloak.KeycloakClient);
 const ScopeList = z.array(z.object({ id: z.string().min(1), name: z.string() }));
@@ -128,7 +119,7 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
     }
   }
 
-  function close(found: KeycloakClient, { owner }: IssuerIntent): Promise<boolean> {
+  function close(found: KeycloakClient, owner: string): Promise<boolean> {
     const closed = { enabled: false, attributes: keycloak.ownerOf(found, owner) };
     return succeeds("PUT", `clients/${found.id}`, closed);
   }
@@ -160,29 +151,25 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
     return ok && (await succeeds("PUT", at, settings));
   }
 
-  function differenceOf(client: IssuedClient, found: KeycloakClient | undefined, intent: IssuerIntent) {
+  function differenceOf(client: IssuedClient, found: KeycloakClient | undefined, owner: string) {
     const subject = client.clientId;
     if (!client.enabled) {
       // Closed: nobody has a token by it, so what else it is does not count.
       // It is marked as the organisation's own, so that it is still looked after when it is declared no more.
       if (found === undefined) return undefined;
-      if (!found.enabled && keycloak.isOwnedBy(found, intent.owner)) return undefined;
-      const drift = {
-        subject,
-        kind: found.enabled ? "enabled" : "edited",
-        found: keycloak.clientDigest(found, false),
-      };
-      return { drift, isOpening: false, repair: () => close(found, intent) };
+      if (!found.enabled && keycloak.isOwnedBy(found, owner)) return undefined;
+      const kind = found.enabled ? "enabled" : "edited";
+      const drift = { subject, kind, found: keycloak.clientDigest(found, false) };
+      return { drift, isOpening: false, repair: () => close(found, owner) };
     }
     const secret = secretOf(client);
     if (found === undefined) {
-      const made =
-        secret === undefined ? undefined : keycloak.newClient(subject, intent.owner, audience, secret);
+      const made = secret === undefined ? undefined : keycloak.newClient(subject, owner, audience, secret);
       const drift = { subject, kind: "missing", found: null };
       return { drift, isOpening: true, repair: made && (() => succeeds("POST", "clients", made)) };
     }
-    const owner = keycloak.ownerOf(found, intent.owner);
-    const settings = secret === undefined ? undefined : keycloak.clientSettings(audience, secret, owner);
+    const marks = keycloak.ownerOf(found, owner);
+    const settings = secret === undefined ? undefined : keycloak.clientSettings(audience, secret, marks);
     if (settings !== undefined && keycloak.hasSettings(found, settings)) return undefined;
     const digest = keycloak.clientDigest(found, secret !== undefined && found.secret === secret);
     const drift = { subject, kind: found.enabled ? "edited" : "disabled", found: digest };
@@ -191,12 +178,11 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
 
   async function differences(intent: IssuerIntent): Promise<readonly Difference[]> {
     const found = await list();
-    const declared = intent.clients.flatMap(
-      (client) => differenceOf(client, found.get(client.clientId), intent) ?? [],
-    );
+    const { owner, clients } = intent;
+    const declared = clients.flatMap((one) => differenceOf(one, found.get(one.clientId), owner) ?? []);
     const extra = leftOver(found, intent).map((client) => {
       const [kind, repair] = keycloak.isAdopted(client)
-        ? ["enabled", () => close(client, intent)]
+        ? ["enabled", () => close(client, owner)]
         : ["extra", () => succeeds("DELETE", `clients/${client.id}`)];
       const drift = { subject: client.clientId, kind, found: keycloak.clientDigest(client, false) };
       return { drift, isOpening: false, repair };
@@ -238,7 +224,6 @@ interface Difference {
 /** The organisation's clients that it declares no more, but for those that were adopted and are disabled. */
 function leftOver(found: ReadonlyMap<string, KeycloakClient>, { owner, clients }: IssuerIntent) {
   const declared = new Set(clients.map(({ clientId }) => clientId));
-  return [...found.values()]
-    .filter((client) => keycloak.isOwnedBy(client, owner) && !declared.has(client.clientId))
-    .filter((client) => client.enabled || !keycloak.isAdopted(client));
+  const isLeft = (one: KeycloakClient) => keycloak.isOwnedBy(one, owner) && !declared.has(one.clientId);
+  return [...found.values()].filter(isLeft).filter((one) => one.enabled || !keycloak.isAdopted(one));
 }

@@ -15,10 +15,8 @@ import { readInput } from "../../../runtime/read-input.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import type { FederationConfig } from "../../config.ts";
 
-export type KeycloakTarget = Extract<
-  NonNullable<FederationConfig["gateway"]>["issuer"],
-  { readonly adapter: "keycloak" }
->;
+type Issuer = NonNullable<FederationConfig["gateway"]>["issuer"];
+export type KeycloakTarget = Extract<Issuer, { readonly adapter: "keycloak" }>;
 
 const EXCHANGE_MS = 10_000;
 /** A Keycloak that is down must not hold up what the gateway closes. */
@@ -58,10 +56,9 @@ export function keycloakAdmin(target: KeycloakTarget, directory: string) {
     const { status, body } = await exchange(resource, request);
     const { access_token: token } = membersOf(body);
     if (status !== 200 || typeof token !== "string" || token === "") {
-      throw unavailable(
-        `Keycloak gives ${adminClientId} no token: ${status}`,
-        "Compare adminRealm, adminClientId and its secret with Keycloak; service accounts must be enabled.",
-      );
+      const hint =
+        "Compare adminRealm, adminClientId and its secret with Keycloak; service accounts must be enabled.";
+      throw unavailable(`Keycloak gives ${adminClientId} no token: ${status}`, hint);
     }
     known = token;
     return token;
@@ -77,10 +74,8 @@ export function keycloakAdmin(target: KeycloakTarget, directory: string) {
         continue;
       }
       if (answer.status === 401 || (answer.status === 403 && method === "GET")) {
-        throw unavailable(
-          `Keycloak denies ${adminClientId} the clients of realm ${realm}`,
-          "Give its service account the realm's role manage-clients.",
-        );
+        const hint = "Give its service account the realm's role manage-clients.";
+        throw unavailable(`Keycloak denies ${adminClientId} the clients of realm ${realm}`, hint);
       }
       if (answer.status >= 500 && method === "GET") throw unavailable(`Keycloak answers ${answer.status}`);
       return answer;
@@ -99,7 +94,7 @@ const ADOPTED_ATTRIBUTE = "drawbridge.adopted";
 
 /** Of a client that others made anything may be null, and must not keep its own clients from being listed. */
 const orNone = <T>(schema: z.ZodType<T>, none: NoInfer<T>) =>
-  schema.nullish().transform((found) => found ?? none);
+  schema.nullish().transform((one) => one ?? none);
 const Texts = orNone(z.record(z.string(), z.string().nullable()), {});
 const Names = orNone(z.array(z.string()), []);
 
@@ -145,10 +140,15 @@ export function ownerOf(client: KeycloakClient, owner: string): Owner {
   return isOwnedBy(client, owner) ? {} : { [OWNER_ATTRIBUTE]: owner, [ADOPTED_ATTRIBUTE]: "true" };
 }
 
+const TOKENS = { "access.token.lifespan": String(TOKEN_LIFE_S), "access.token.signed.response.alg": "ES256" };
+const IN_ACCESS_TOKENS = { "access.token.claim": "true", "id.token.claim": "false" };
+
 /** For PUT, and for POST with a client ID: everything but the scopes, which Keycloak takes at creation alone. */
 export function clientSettings(audience: string, secret: string, owner: Owner) {
+  const protocol = "openid-connect";
+  const config = { "included.custom.audience": audience, ...IN_ACCESS_TOKENS };
   return {
-    protocol: "openid-connect",
+    protocol,
     clientAuthenticatorType: "client-secret",
     publicClient: false,
     bearerOnly: false,
@@ -159,23 +159,8 @@ export function clientSettings(audience: string, secret: string, owner: Owner) {
     fullScopeAllowed: false,
     enabled: true,
     secret,
-    attributes: {
-      "access.token.lifespan": String(TOKEN_LIFE_S),
-      "access.token.signed.response.alg": "ES256",
-      ...owner,
-    },
-    protocolMappers: [
-      {
-        name: AUDIENCE_MAPPER,
-        protocol: "openid-connect",
-        protocolMapper: "oidc-audience-mapper",
-        config: {
-          "included.custom.audience": audience,
-          "access.token.claim": "true",
-          "id.token.claim": "false",
-        },
-      },
-    ],
+    attributes: { ...TOKENS, ...owner },
+    protocolMappers: [{ name: AUDIENCE_MAPPER, protocol, protocolMapper: "oidc-audience-mapper", config }],
   };
 }
 

@@ -49,16 +49,13 @@ function invocationOf(registry: Registry) {
 
 function invocationFile(registry: Registry): string {
   const { agents, quotas } = invocationOf(registry);
-  const entries = agents.map(({ name, offered, clients }): [string, Plain] => {
+  const entries = agents.map(({ name, offered, clients }) => {
     const { upstream, invokePath, httpJson, forwardToken } = offered;
     const entry = { upstream, invokePath, httpJson, clients, forwardToken };
-    return [name, entry satisfies Record<keyof InvokedAgent, Plain>];
+    return [name, entry satisfies Record<keyof InvokedAgent, Plain>] as const;
   });
-  return yamlFile({
-    version: 1,
-    agents: Object.fromEntries(entries),
-    quotas: { default: registry.organisation.quotas.default, clients: Object.fromEntries(quotas) },
-  });
+  const limits = { default: registry.organisation.quotas.default, clients: Object.fromEntries(quotas) };
+  return yamlFile({ version: 1, agents: Object.fromEntries(entries), quotas: limits });
 }
 
 function clientsFile(registry: Registry): string {
@@ -118,6 +115,15 @@ function agentResources(target: KubernetesTarget, { name: agent, offered, client
 
 function policy(target: KubernetesTarget, route: string, clients: readonly string[], forwardToken: boolean) {
   const { issuer, rateLimit } = target;
+  const reference = (service: object) => ({ group: "", kind: "Service", ...service });
+  const remote = { jwksPath: issuer.jwks.path.slice(1), backendRef: reference(issuer.jwks.service) };
+  const provider = { issuer: issuer.url, audiences: [issuer.audience], jwks: { remote } };
+  const global = {
+    domain: rateLimit.domain,
+    failureMode: "FailClosed",
+    backendRef: reference(rateLimit.service),
+    descriptors: [{ entries: [{ name: "azp", expression: "jwt.azp" }], unit: "Requests" }],
+  };
   return {
     apiVersion: "agentgateway.dev/v1alpha1",
     kind: "AgentgatewayPolicy",
@@ -125,30 +131,9 @@ function policy(target: KubernetesTarget, route: string, clients: readonly strin
     spec: {
       targetRefs: [{ group: "gateway.networking.k8s.io", kind: "HTTPRoute", name: route }],
       traffic: {
-        jwtAuthentication: {
-          mode: "Strict",
-          providers: [
-            {
-              issuer: issuer.url,
-              audiences: [issuer.audience],
-              jwks: {
-                remote: {
-                  jwksPath: issuer.jwks.path.slice(1),
-                  backendRef: { group: "", kind: "Service", ...issuer.jwks.service },
-                },
-              },
-            },
-          ],
-        },
+        jwtAuthentication: { mode: "Strict", providers: [provider] },
         authorization: { action: "Require", policy: { matchExpressions: [callers(clients)] } },
-        rateLimit: {
-          global: {
-            domain: rateLimit.domain,
-            failureMode: "FailClosed",
-            backendRef: { group: "", kind: "Service", ...rateLimit.service },
-            descriptors: [{ entries: [{ name: "azp", expression: "jwt.azp" }], unit: "Requests" }],
-          },
-        },
+        rateLimit: { global },
         transformation: {
           request: {
             // The agent learns the caller from the verified token; a header of the caller's own is replaced.

@@ -13,9 +13,9 @@ import { applicantsOf } from "../../registry/partner.ts";
 import { applyProgramFile, gatewayFile, gatewayState, programDrift, standingText } from "../file-target.ts";
 import {
   type DesiredPlane,
+  type Finding,
   type Note,
-  type OperatorFinding,
-  observeInside,
+  observer,
   outcomeOf,
   type PartOutcome,
   type PlaneRuntime,
@@ -41,15 +41,10 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
       const { changed, failures } = await issuer.apply(intent);
       const partnerOf = new Map(intent.clients.map(({ clientId, partner }) => [clientId, partner]));
       note(`the issuer declares ${intent.clients.length} clients, ${failures.size} not as they should be`);
-      return {
-        changed,
-        outOfReach: [...failures].map(([clientId, reason]) => ({
-          partner: partnerOf.get(clientId) ?? intent.owner,
-          subject: clientId,
-          reason,
-          hint: HINTS[reason],
-        })),
-      };
+      const outOfReach = [...failures].map(([subject, reason]) => {
+        return { partner: partnerOf.get(subject) ?? intent.owner, subject, reason, hint: HINTS[reason] };
+      });
+      return { changed, outOfReach };
     } catch (error) {
       if (!(error instanceof DrawbridgeError && error.code === "issuer_unavailable")) throw error;
       note(error.message);
@@ -57,7 +52,7 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
     }
   }
 
-  function callersInForce(invocation: string, azp: string): OperatorFinding {
+  function callersInForce(invocation: string, azp: string): Finding {
     const state = gatewayState(stateFile);
     if (state === undefined) return { verdict: "unknown", reason: "gateway_not_running" };
     const references = [state.invocation];
@@ -68,11 +63,8 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
     const isCaller = Object.values(agents).some(({ clients }) => clients.includes(azp));
     if (isCaller) return { verdict: "open", reason: "azp_admitted", references };
     // Closed all the same when an older file is in force, but not by what was declared.
-    return {
-      verdict: "closed",
-      reason: inForce === invocation ? "azp_not_admitted" : "azp_not_admitted_by_older_file",
-      references,
-    };
+    const reason = inForce === invocation ? "azp_not_admitted" : "azp_not_admitted_by_older_file";
+    return { verdict: "closed", reason, references };
   }
 
   async function clientOf(azp: string): Promise<ClientState> {
@@ -104,17 +96,18 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
 
     async probe(desired, { partner }, covering = []) {
       const invocation = renderedText(desired, GATEWAY_INVOCATION);
+      const observe = observer(clock, "gateway", partner.serverName);
       const declared = applicantsOf(desired.registry, partner).map(({ clientId }) => clientId);
       // The partner's clients when its removal was opened are covered.
       const clients = [...new Set([partner.azp, ...declared, ...covering])].map(async (azp) => {
-        const about = { plane: "gateway", partner: partner.serverName, subject: azp } as const;
-        const observe = (probe: string, layer: string, find: () => OperatorFinding) =>
-          observeInside(clock, { ...about, probe, layer }, find);
         const client = await clientOf(azp);
         return [
-          await observe("callers_in_force", "gateway", () => callersInForce(invocation, azp)),
-          await observe("issuer_client", "issuer", () => ({ verdict: VERDICTS[client], reason: client })),
-          await observe("live_tokens", "issuer", () => liveTokens(client, clock)),
+          await observe("callers_in_force", "gateway", azp, async () => callersInForce(invocation, azp)),
+          await observe("issuer_client", "issuer", azp, async () => ({
+            verdict: VERDICTS[client],
+            reason: client,
+          })),
+          await observe("live_tokens", "issuer", azp, async () => liveTokens(client, clock)),
         ];
       });
       return (await Promise.all(clients)).flat();
@@ -163,7 +156,7 @@ const VERDICTS = {
 type ClientState = keyof typeof VERDICTS;
 
 /** When the last token was issued is unknown; it was before this observation, so the bound holds. */
-function liveTokens(client: ClientState, clock: Clock): OperatorFinding {
+function liveTokens(client: ClientState, clock: Clock): Finding {
   if (VERDICTS[client] !== "closed") return { verdict: VERDICTS[client], reason: client };
   const until = new Date(clock.now() + (TOKEN_LIFE_S + SKEW_S) * 1_000).toISOString();
   return { verdict: "closed", reason: "no_new_tokens", references: [`live_until=${until}`] };

@@ -127,9 +127,8 @@ async function awaitServer(session: RoomsSession, server: ServerName, proofs: re
   let pollMs = RETAINED_POLL_FIRST_MS;
   let isResent = false;
   while (missing.length > 0) {
-    if (clock.now() >= deadline) {
+    if (clock.now() >= deadline)
       return missing.map(({ room }): EnforcementGap => ({ room, server, reason: "unproven_at_retained" }));
-    }
     const longest = missing.slice(0, RETAINED_AT_ONCE / 2);
     const inTurn = [...missing.slice(from), ...missing.slice(0, from)];
     const some = [...new Set([...longest, ...inTurn])].slice(0, RETAINED_AT_ONCE);

@@ -65,9 +65,8 @@ export function refuseUnsafeAcl(acl: ServerAcl, retained: readonly string[]): vo
   if (cut.length === 0) return;
   const named = `${cut.slice(0, 5).join(", ")}${cut.length > 5 ? ", …" : ""}`;
   const what = `this room ACL would deny ${cut.length} that must stay: ${named}`;
-  throw new DrawbridgeError("unsafe_acl", what, {
-    hint: "Nothing was sent. Render the registry again, and compare its rooms.json with the ACL.",
-  });
+  const hint = "Nothing was sent. Render the registry again, and compare its rooms.json with the ACL.";
+  throw new DrawbridgeError("unsafe_acl", what, { hint });
 }
 
 /** Compiles an ACL once, for many servers: true means denied. */

@@ -179,9 +179,8 @@ async function roomFindings(
 async function homeFinding(session: RoomsSession, state: RoomState, partner: ServerName): Promise<Found> {
   const about = { probe: "room_enforcement", layer: "homeserver" } as const;
   const observed = await session.home.enforcement(state.roomId, partner).catch(() => undefined);
-  if (observed === undefined) {
+  if (observed === undefined)
     return { ...about, verdict: "unknown", status: null, reason: "unproven_at_home" };
-  }
   return {
     ...about,
     verdict: observed.allowed ? "open" : "closed",

@@ -12,11 +12,10 @@ function includeOf(registry: Registry): string {
   const open = openPartners(registry, "transport").map(({ partner }) => partner);
   const admitted = new Set(open.map(({ serverName }) => serverName));
   const partners = new Set(registry.partners.map(({ partner }) => partner.serverName));
+  // A partner that is closed is no key server, wherever it is named.
+  const isTrusted = (server: string) => admitted.has(server) || !partners.has(server);
   const trusted = new Set([
-    // A partner that is closed is no key server, wherever it is named.
-    ...registry.organisation.transport.trustedKeyServers.filter(
-      (server) => admitted.has(server) || !partners.has(server),
-    ),
+    ...registry.organisation.transport.trustedKeyServers.filter(isTrusted),
     ...open.filter(({ transport }) => transport.keyServer).map(({ serverName }) => serverName),
   ]);
   return yamlFile({
@@ -29,11 +28,10 @@ function includeOf(registry: Registry): string {
 
 export const transportRender: PlaneRender = {
   render: (registry) => new Map([[TRANSPORT_INCLUDE, includeOf(registry)]]),
-  kubernetes: (files) => ({
-    "transport/homeserver.yaml": [
-      configMap("drawbridge-homeserver", { "homeserver.yaml": files.get(TRANSPORT_INCLUDE) }),
-    ],
-  }),
+  kubernetes: (files) => {
+    const content = { "homeserver.yaml": files.get(TRANSPORT_INCLUDE) };
+    return { "transport/homeserver.yaml": [configMap("drawbridge-homeserver", content)] };
+  },
 };
 
 /** The keys of the include: another one would be a setting of the homeserver that nobody reviewed. */

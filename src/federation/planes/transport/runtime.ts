@@ -11,7 +11,6 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { parseJson } from "../../../domain/json.ts";
 import { pollUntil } from "../../../runtime/concurrency.ts";
-import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
@@ -20,11 +19,11 @@ import { borderStatus } from "../border/runtime.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
 import {
   assertAdmits,
-  type Note,
-  observeInside,
+  type DesiredPlane,
+  observer,
   outcomeOf,
   type PlaneRuntime,
-  renderedText,
+  renderedFile,
 } from "../plane.ts";
 import { TRANSPORT_INCLUDE, TransportInclude } from "./render.ts";
 
@@ -49,15 +48,14 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     writeWhole(recordFile, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
   }
 
-  async function restart(include: Include, note: Note) {
+  async function restart(include: Include, note: (text: string) => void) {
     const { maxPerHour, timeout } = config.transport.restart;
     const now = clock.now();
     // A time in the future was written by a wrong clock.
     const recent = readRecord().restarts.filter((at) => at <= now && now - at < HOUR_MS);
     const blocking = recent[recent.length - maxPerHour];
-    if (blocking !== undefined) {
+    if (blocking !== undefined)
       return { state: "deferred", reason: "restart_limit", retryAfterMs: blocking + HOUR_MS - now } as const;
-    }
     const startedBefore = await startedAt();
     const restarts = [...recent, now];
     writeRecord({ pending: sha256Tagged(include.text), restarts });
@@ -88,7 +86,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
 
   return {
     async apply(desired, note) {
-      const include = includeIn(renderedText(desired, TRANSPORT_INCLUDE));
+      const include = includeIn(desired);
       assertAdmits(desired.registry, "transport", TRANSPORT_INCLUDE, include.whitelist);
       const digest = sha256Tagged(include.text);
       if (standingText(target) !== include.text) writeRecord({ ...readRecord(), pending: digest });
@@ -96,15 +94,14 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
 
       const running = await runningWhitelist(config).catch(UNLESS_DOWN);
       const isPending = readRecord().pending !== null;
-      if (running === undefined && !isPending) {
+      if (running === undefined && !isPending)
         return outcomeOf([{ changed, deferred: "homeserver_unavailable" }]);
-      }
       if (!isPending && isInForce(running, include)) return { state: "in_force", changed };
       return restart(include, note);
     },
 
     async drift(desired) {
-      const include = includeIn(renderedText(desired, TRANSPORT_INCLUDE));
+      const include = includeIn(desired);
       const drift = fileDrift(target, include.text);
       if (drift !== undefined) return [drift];
       const running = await runningWhitelist(config);
@@ -115,18 +112,13 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
 
     async probe(_desired, { partner }) {
       const { serverName } = partner;
-      const about = { plane: "transport", probe: "whitelist", layer: "homeserver" } as const;
-      const named = { partner: serverName, subject: serverName };
-      const item = await observeInside(clock, { ...about, ...named }, async () => {
+      const observe = observer(clock, "transport", serverName);
+      const item = await observe("whitelist", "homeserver", serverName, async () => {
         const running = await runningWhitelist(config).catch(UNLESS_DOWN);
         if (running === undefined) return { verdict: "unknown", reason: "homeserver_unavailable" };
-        const admits = !running.enabled || running.servers.includes(serverName);
-        return {
-          verdict: admits ? "open" : "closed",
-          status: 200,
-          reason: admits ? null : "not_in_whitelist",
-          references: [running.digest],
-        };
+        const found = { status: 200, references: [running.digest] };
+        if (!running.enabled || running.servers.includes(serverName)) return { ...found, verdict: "open" };
+        return { ...found, verdict: "closed", reason: "not_in_whitelist" };
       });
       return [item];
     },
@@ -135,9 +127,9 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
 
 type Include = ReturnType<typeof includeIn>;
 
-function includeIn(text: string) {
-  const include = parseYaml(TransportInclude, text, `rendered/${TRANSPORT_INCLUDE}`);
-  return { text, whitelist: [...new Set(include.federation_domain_whitelist)].sort() };
+function includeIn(desired: DesiredPlane) {
+  const { text, value } = renderedFile(desired, TRANSPORT_INCLUDE, TransportInclude);
+  return { text, whitelist: [...new Set(value.federation_domain_whitelist)].sort() };
 }
 
 /** Runs the command without a shell; nothing that it prints is kept. @throws DrawbridgeError `program_failed` */
