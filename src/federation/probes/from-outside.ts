@@ -8,10 +8,9 @@ import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { ProbeConfig } from "./config.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
-import { sendWithoutKey } from "./partner-server.ts";
+import { type History, sendWithoutKey } from "./partner-server.ts";
 import {
   crossRoom,
-  type Explanation,
   NO_WITNESS,
   type ProbedRoom,
   peopleOf,
@@ -83,9 +82,7 @@ async function probeRooms(
   if (config.target.rooms.length === 0 && more.length === 0)
     return [await observe({ ...about, subject: null }, sources.clock, () => notConfigured("rooms"))];
   const isRefused = reach.some(({ probe, verdict }) => probe === "federation_send" && verdict === "closed");
-  const transport: Explanation | undefined = isRefused
-    ? { layer: "transport", reason: "federation_denied" }
-    : undefined;
+  const transport = isRefused ? { layer: "transport", reason: "federation_denied" } : undefined;
   const roomOptions = { arrivalTimeoutMs: config.arrivalTimeout, transport, violationOf, withState };
   const rooms = new Set<RoomId>();
   const items: EvidenceItem[] = [];
@@ -96,9 +93,8 @@ async function probeRooms(
   }
   for (const room of more) rooms.add(room);
   // All at once and to their end, also where one fails: whoever came into a room is to have left it.
-  const found = await mapConcurrent([...rooms], rooms.size, (room) =>
-    probeRoom(probedRoom(room, people, roomOptions, sources)),
-  );
+  const probe = (room: RoomId) => probeRoom(probedRoom(room, people, roomOptions, sources));
+  const found = await mapConcurrent([...rooms], rooms.size, probe);
   return [...items, ...found.flat()];
 }
 
@@ -123,12 +119,8 @@ interface Door {
 const LEAVE_TIMEOUT_MS = 60_000;
 
 const AT_TARGET = ["make_join", "remote_join", "event_at_target", "backfill_at_target"] as const;
-const AT_WITNESS = [
-  "make_join_at_witness",
-  "remote_join_via_witness",
-  "event_at_witness",
-  "backfill_at_witness",
-] as const;
+const JOINING_AT_WITNESS = ["make_join_at_witness", "remote_join_via_witness"] as const;
+const AT_WITNESS = [...JOINING_AT_WITNESS, "event_at_witness", "backfill_at_witness"] as const;
 
 export async function probeRoom(room: ProbedRoom): Promise<EvidenceItem[]> {
   const { items, eventId } = await crossRoom(room);
@@ -168,7 +160,7 @@ async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
   let isOut = true;
   try {
     let lacking: Promise<ProbeResult | undefined> | undefined;
-    const history = (kind: "event" | "backfill") => {
+    const history = (kind: History) => {
       if (origin === undefined) return notConfigured("signing_key");
       if (hindrance !== undefined) return hindrance;
       if (eventId === undefined) return notApplicable("no_fresh_event");
@@ -189,7 +181,7 @@ async function through(room: ProbedRoom, door: Door): Promise<EvidenceItem[]> {
 }
 
 async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, visit: { isAsked: boolean }) {
-  const { other, partner, observer } = room.people;
+  const { other, partner } = room.people;
   if (other === undefined) return notConfigured("other_user");
   if (isLeft) return notApplicable("target_has_left");
   if (hindrance !== undefined) return hindrance;
@@ -198,24 +190,20 @@ async function joinBy(room: ProbedRoom, { server, hindrance, isLeft }: Door, vis
   visit.isAsked = true;
   const answer = await other.join(room.id, [String(server)]);
   if (answer.status !== 200) return homeserverRefusal(answer) ?? homeserverUnclear(answer);
-  const observed = await room.within(async () =>
-    (await observer?.joinedFrom(room.id, other.serverName))?.includes(other.userId),
-  );
+  const observed = await room.within(() => room.isJoined(other));
   const reason = observed ? "joined_and_observed" : "joined";
   return { verdict: "open", layer: "homeserver", status: 200, reason } as const;
 }
 
 /** Whether the user who came in, or may have, is out again: of one who was let in, its homeserver's refusal does not say so. */
 async function leaveAgain(room: ProbedRoom, { verdict }: EvidenceItem): Promise<boolean> {
-  const { other, observer } = room.people;
+  const { other } = room.people;
   if (other === undefined) return true;
-  const isObservedOut = async () =>
-    (await observer?.joinedFrom(room.id, other.serverName))?.includes(other.userId) === false;
   let isRefused = false;
   const leave = async () => {
     const { status } = await other.leave(room.id);
     isRefused = status !== 200 && status < 429;
-    return status === 200 || (isRefused && (verdict !== "open" || (await isObservedOut())));
+    return status === 200 || (isRefused && (verdict !== "open" || (await room.isJoined(other)) === false));
   };
   const isOut = () => leave().catch(() => false);
   return room.within(isOut, () => isRefused, LEAVE_TIMEOUT_MS);

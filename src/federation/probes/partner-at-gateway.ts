@@ -35,10 +35,8 @@ async function ask(url: string, headers: Readonly<Record<string, string>> = {}, 
   const contentType = response.headers["content-type"];
   const text = await readBounded(response.body, BODY_BYTES_MAX);
   if (text === undefined) throw new RangeError("the answer is longer than any that is known");
-  return {
-    ...{ status: response.statusCode, text },
-    contentType: typeof contentType === "string" ? contentType : "",
-  };
+  const status = response.statusCode;
+  return { status, text, contentType: typeof contentType === "string" ? contentType : "" };
 }
 
 export async function requestToken(config: ProbeConfig): Promise<ProbeResult & { readonly token?: string }> {

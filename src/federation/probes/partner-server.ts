@@ -39,6 +39,8 @@ export async function sendWithoutKey(config: ProbeConfig, sources: ProbeSources)
   }
 }
 
+export type History = "event" | "backfill";
+
 function serverWith({ as, target, directory }: ProbeConfig, sources: ProbeSources, signingKey: string) {
   const origin = {
     ...{ name: as.serverName as ServerName, signingKey, proxyUrl: as.federationProxy },
@@ -71,12 +73,7 @@ function serverWith({ as, target, directory }: ProbeConfig, sources: ProbeSource
     },
 
     /** Asks a server of the room for one event, by its ID or as the room's history before it. */
-    async history(
-      kind: "event" | "backfill",
-      server: string,
-      room: RoomId,
-      eventId: string,
-    ): Promise<ProbeResult> {
+    async history(kind: History, server: string, room: RoomId, eventId: string): Promise<ProbeResult> {
       const [id, inRoom] = [encodeURIComponent(eventId), encodeURIComponent(room)];
       const path = `/_matrix/federation/v1/${kind}/${kind === "event" ? id : `${inRoom}?v=${id}&limit=1`}`;
       const answer = await requests.request(server as ServerName, "GET", path);

@@ -79,6 +79,11 @@ export function probedRoom(id: RoomId, people: RoomPeople, options: RoomOptions,
       return members?.length === 0 ? { layer: "room_membership", reason: "no_member" } : undefined;
     },
 
+    /** By the observer's word. */
+    async isJoined({ serverName, userId }: Person): Promise<boolean | undefined> {
+      return (await observer?.joinedFrom(id, serverName))?.includes(userId);
+    },
+
     pause: (ms: number) => clock.sleep(Math.min(ms, options.arrivalTimeoutMs / PAUSE_PART)),
 
     /** Repeats a check until it holds, the time is over, or a check after `isEnough` has failed. */
@@ -109,6 +114,7 @@ const DIRECT_MS = 1_000;
 type Direction = ReturnType<typeof directionsOf>[number];
 
 function directionsOf(room: ProbedRoom, partner: Person, observer: Person) {
+  const { witness, targetName } = room.people;
   const inwards = {
     vantage: "partner",
     outsider: "user_is_no_member",
@@ -121,10 +127,9 @@ function directionsOf(room: ProbedRoom, partner: Person, observer: Person) {
     whyNot: async (eventId: string) =>
       (await room.options.violationOf?.(eventId)) ??
       room.options.transport ??
-      (await refusedByAcl(room, room.people.targetName)) ??
+      (await refusedByAcl(room, targetName)) ??
       (await room.hasLeft()),
-    whyNotRelayed: async () =>
-      (await room.hasLeft()) ?? (await refusedByAcl(room, room.people.witness?.serverName)),
+    whyNotRelayed: async () => (await room.hasLeft()) ?? (await refusedByAcl(room, witness?.serverName)),
     /** Why nothing can be sent: the sender's own homeserver refuses, and nobody of the partner's is in the room any more. */
     refused: async () => (await room.isEmptied(observer)) ?? (await room.hasLeft()),
   } as const;
@@ -139,7 +144,7 @@ function directionsOf(room: ProbedRoom, partner: Person, observer: Person) {
     isBlind: async () => !(await partner.isJoined(room.id)),
     isMoot: async () => (await partner.isNoAdministrator()) && (await partner.isShutOut(room.id)),
     whyNot: async () => (await room.isEmptied(observer)) ?? room.options.transport,
-    whyNotRelayed: () => room.isEmptied(room.people.witness),
+    whyNotRelayed: () => room.isEmptied(witness),
     refused: () => room.hasLeft(),
   } as const;
   return room.options.withState === true ? [message, state, outwards] : [message, outwards];
@@ -290,8 +295,7 @@ async function throughWitness(
   const passed = await room.within(() => receives(later));
   if (!(await receives(eventId))) return { passed };
   const at = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
-  const finding = { verdict: "open", ...at, references: [eventId, later] } as const;
-  return { passed, finding };
+  return { passed, finding: { verdict: "open", ...at, references: [eventId, later] } as const };
 }
 
 function arrived(eventId: string): ProbeResult {
@@ -302,7 +306,6 @@ function arrived(eventId: string): ProbeResult {
 async function notSent(answer: MatrixAnswer, { refused, outsider }: Direction): Promise<ProbeResult> {
   if (homeserverRefusal(answer) === undefined) return homeserverUnclear(answer);
   const explanation = await refused();
-  return explanation === undefined
-    ? notApplicable(outsider)
-    : { verdict: "closed", status: null, ...explanation };
+  if (explanation === undefined) return notApplicable(outsider);
+  return { verdict: "closed", status: null, ...explanation };
 }

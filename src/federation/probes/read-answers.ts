@@ -170,9 +170,8 @@ const HOMESERVER_SENTENCES: readonly (readonly [RegExp, string, string])[] = [
 
 export function homeserverRefusal(answer: MatrixAnswer): ProbeResult | undefined {
   if (answer.status !== 403) return undefined;
-  const error = answer.body["error"];
-  const known =
-    typeof error === "string" ? HOMESERVER_SENTENCES.find(([sentence]) => sentence.test(error)) : undefined;
+  const { error } = answer.body;
+  const known = HOMESERVER_SENTENCES.find(([sentence]) => typeof error === "string" && sentence.test(error));
   const [, layer, reason] = known ?? [undefined, "homeserver" as const, wordOf(answer.errcode)];
   // Heard, and refused by the room itself: every plane was passed.
   const verdict = layer === "room_rules" ? "open" : "closed";
@@ -183,7 +182,7 @@ const NO_SUCH_ROOM = [/^Not an active room on this server/, /^Could not find roo
 
 /** Whether a homeserver says that it is not in the room; one that is still joining says something else. */
 export function isNoRoomOf({ status, body }: MatrixAnswer): boolean {
-  const error = body["error"];
+  const { error } = body;
   return status === 404 && typeof error === "string" && NO_SUCH_ROOM.some((sentence) => sentence.test(error));
 }
 

@@ -62,14 +62,15 @@ export function judge(
     const wanted = wantedOf(item, partner, published);
     return { item, wanted, outcome: outcomeOf(item, wanted) };
   });
-  const shownClosed = (plane: PlaneName) =>
-    found.some((item) => item.plane === plane && item.verdict === "closed");
+  const shown = new Set(found.flatMap(({ plane, verdict }) => (verdict === "closed" ? plane : [])));
   const closed = planes.filter((plane) => planeState(partner.partner, plane) === "closed");
-  const unproven = closed.filter((plane) => !shownClosed(plane));
-  const unmanaged = closed.filter(shownClosed).flatMap((plane) => {
-    const needed = new Set(conditionsOf(plane, "closed").flatMap((condition) => condition.parts));
-    return [...needed].filter((part) => parts?.includes(part) === false).map((part) => ({ plane, part }));
-  });
+  const unproven = closed.filter((plane) => !shown.has(plane));
+  const unmanaged = closed
+    .filter((plane) => shown.has(plane))
+    .flatMap((plane) => {
+      const needed = new Set(conditionsOf(plane, "closed").flatMap((condition) => condition.parts));
+      return [...needed].filter((part) => parts?.includes(part) === false).map((part) => ({ plane, part }));
+    });
   const isGood = ({ outcome }: Judged) => outcome !== "otherwise" && outcome !== "unclear";
   return { items, unproven, unmanaged, holds: unproven.length === 0 && items.every(isGood) };
 }
@@ -88,39 +89,34 @@ export const PROBE_HEADER = ["", "plane", "probe", "on", "seen by", "verdict", "
 export function probeRows({ items }: Judgement): string[][] {
   const order = ({ outcome, item }: Judged) =>
     URGENCY.indexOf(outcome) * CLOSING_ORDER.length + CLOSING_ORDER.indexOf(item.plane);
-  return items
-    .filter(({ outcome }) => outcome !== "left_out")
+  const tried = items.filter(({ outcome }) => outcome !== "left_out");
+  return tried
     .toSorted((one, other) => order(one) - order(other))
-    .map(({ item, outcome }) => [
-      MARKS[outcome],
-      planeLabel(item.plane),
-      item.probe,
-      item.subject ?? "",
-      item.vantage,
-      item.verdict,
-      [item.layer, item.status, item.reason].filter((part) => part !== null).join(" "),
-    ]);
+    .map(({ item, outcome }) => {
+      const { plane, probe, subject, vantage, verdict, layer, status, reason } = item;
+      const answered = [layer, status, reason].filter((part) => part !== null).join(" ");
+      return [MARKS[outcome], planeLabel(plane), probe, subject ?? "", vantage, verdict, answered];
+    });
 }
 
 export function probeSummary(judgement: Judgement, { name, partner }: PartnerEntry): string {
-  const count = (outcome: Judged["outcome"]) =>
-    judgement.items.filter((judged) => judged.outcome === outcome).length;
+  const { items, holds, unproven, unmanaged } = judgement;
+  const count = (outcome: Judged["outcome"]) => items.filter((one) => one.outcome === outcome).length;
   const lines = [
-    judgement.holds
+    holds
       ? `${name} (${partner.serverName}) is as the registry says: ${count("as_wanted")} probes agree.`
       : `${name} (${partner.serverName}) is NOT shown to be as the registry says: ${count("as_wanted")} agree, ${count("otherwise")} found the opposite, ${count("unclear")} are unclear.`,
   ];
-  for (const plane of judgement.unproven) {
+  for (const plane of unproven)
     lines.push(`Plane ${planeLabel(plane)} is closed in the registry, and nothing here shows it closed.`);
-  }
-  for (const { plane, part } of judgement.unmanaged) {
+  for (const { plane, part } of unmanaged) {
     lines.push(
       `Plane ${planeLabel(plane)} is closed as far as it is managed here: the ${part} is not, and nothing is known of it.`,
     );
   }
-  const empty = judgement.items.filter(({ outcome }) => outcome === "nobody_there");
+  const empty = items.filter(({ outcome }) => outcome === "nobody_there");
   const rooms = new Set(empty.flatMap(({ item }) => item.subject ?? []));
-  if (judgement.items.some(({ item }) => item.probe === "rooms_shared")) {
+  if (items.some(({ item }) => item.probe === "rooms_shared")) {
     lines.push(`No room is shared with ${name}, or open to other servers.`);
   }
   if (rooms.size > 0) {
@@ -128,7 +124,7 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
       `Marked -: nobody of ${name}, or nobody here, is in ${[...rooms].join(", ")}. An open plane lets people in and puts nobody there.`,
     );
   }
-  lines.push(...notTried(judgement.items));
+  lines.push(...notTried(items));
   return `${lines.join("\n")}\n`;
 }
 

@@ -10,6 +10,8 @@ import type { ProbeUser } from "./config.ts";
 const TIMEOUT_MS = 60_000;
 /** The longest answer is the list of a room's members; it may come from the homeserver of whoever is probed. */
 const BODY_BYTES_MAX = 8 * 1024 * 1024;
+const FETCH_EVENT = "/_synapse/admin/v1/fetch_event";
+const CLIENT = "/_matrix/client/v3";
 const PROBE_TYPE = "drawbridge.federation.probe";
 
 export type ProbeSources = Pick<Federation, "clock" | "random">;
@@ -27,8 +29,7 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
     return matrixAnswer(await requestJson(url, { method, token, body, ...bounds }));
   }
 
-  const inRoom = (...steps: readonly string[]) =>
-    `/_matrix/client/v3/rooms/${steps.map(encodeURIComponent).join("/")}`;
+  const inRoom = (...steps: string[]) => `${CLIENT}/rooms/${steps.map(encodeURIComponent).join("/")}`;
 
   async function put(room: RoomId, kind: "send" | "state", contentOf: (id: string) => object) {
     const id = random.bytes(12).toString("hex");
@@ -38,8 +39,8 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
 
   const state = (room: RoomId, type: string, key = "") => call("GET", inRoom(room, "state", type, key));
 
-  const sees = async (room: RoomId, eventId: string) =>
-    (await call("GET", inRoom(room, "event", eventId))).status === 200;
+  const isGiven = async (path: string) => (await call("GET", path)).status === 200;
+  const sees = (room: RoomId, eventId: string) => isGiven(inRoom(room, "event", eventId));
 
   return {
     ...{ userId, serverName, sees },
@@ -51,16 +52,14 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
 
     join(room: string, via: readonly string[]): Promise<MatrixAnswer> {
       const query = via.map(encodeURIComponent).map((server) => `server_name=${server}&via=${server}`);
-      return call("POST", `/_matrix/client/v3/join/${encodeURIComponent(room)}?${query.join("&")}`, {});
+      return call("POST", `${CLIENT}/join/${encodeURIComponent(room)}?${query.join("&")}`, {});
     },
 
     leave: (room: RoomId) => call("POST", inRoom(room, "leave"), {}),
 
     /** Whether this user's homeserver has an event: an administrator is given any of them, others what they may see. */
-    async holds(room: RoomId, eventId: string): Promise<boolean> {
-      const path = `/_synapse/admin/v1/fetch_event/${encodeURIComponent(eventId)}`;
-      return (await call("GET", path)).status === 200 || (await sees(room, eventId));
-    },
+    holds: async (room: RoomId, eventId: string) =>
+      (await isGiven(`${FETCH_EVENT}/${encodeURIComponent(eventId)}`)) || sees(room, eventId),
 
     /** Whether this user is certainly shown nothing of the room: it is out of it, and may not read it from outside. */
     async isShutOut(room: RoomId): Promise<boolean> {
@@ -74,7 +73,7 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
 
     /** Whether the homeserver certainly refuses this user its admin API (Synapse's). */
     async isNoAdministrator(): Promise<boolean> {
-      const { status, errcode } = await call("GET", "/_synapse/admin/v1/fetch_event/%24none");
+      const { status, errcode } = await call("GET", `${FETCH_EVENT}/%24none`);
       return status === 403 || errcode === "M_UNRECOGNIZED";
     },
 
@@ -93,7 +92,7 @@ export function personWith(user: ProbeUser, directory: string, { random }: Probe
     /** The room that an ID or an alias names; undefined when this user's homeserver does not know it. */
     async resolve(room: string): Promise<RoomId | undefined> {
       if (room.startsWith("!")) return room as RoomId;
-      const path = `/_matrix/client/v3/directory/room/${encodeURIComponent(room)}`;
+      const path = `${CLIENT}/directory/room/${encodeURIComponent(room)}`;
       const { status, body } = await call("GET", path);
       return status === 200 && typeof body["room_id"] === "string" ? (body["room_id"] as RoomId) : undefined;
     },

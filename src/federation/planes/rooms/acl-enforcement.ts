@@ -7,7 +7,8 @@ import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { isRefusal } from "../../homeserver/api.ts";
 import { statusOfEvent } from "../../homeserver/signed-request.ts";
-import { aclAllow, deniedByEnforcement, reorderedAcl } from "./acl.ts";
+import { aclAllow, deniedByEnforcement, reordered } from "./acl.ts";
+import type { ClosingPartner } from "./render.ts";
 import { isClosing, planRoom } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
@@ -55,7 +56,7 @@ export async function enforceAtHome(session: RoomsSession, rooms: readonly RoomI
   const { intent, home, clock } = session;
   const deadline = clock.now() + ENFORCED_WITHIN_MS;
   let left = rooms;
-  let noticed: number | undefined;
+  let seen: number | undefined;
   for (let pollMs = HOME_POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 2, HOME_POLL_MAX_MS)) {
     const stale = await staleAtHome(session, left).catch((error: unknown) => {
       if (error instanceof DrawbridgeError) return error;
@@ -64,14 +65,13 @@ export async function enforceAtHome(session: RoomsSession, rooms: readonly RoomI
     const isUnproven = stale instanceof DrawbridgeError;
     if (!isUnproven) {
       left = stale;
-      noticed ??= left.length;
+      seen ??= left.length;
     }
     if (left.length === 0 || isRefusal(stale) || clock.now() >= deadline) {
       const reason = isUnproven ? "unproven_at_home" : "stale_at_home";
       const gaps = left.map((room) => ({ room, server: intent.own as ServerName, reason }) as const);
-      const repaired = (noticed ?? left.length) - left.length;
-      if (noticed)
-        session.note(`${counted(noticed, "room")} stale at the own homeserver, ${repaired} repaired`);
+      const repaired = (seen ?? left.length) - left.length;
+      if (seen) session.note(`${counted(seen, "room")} stale at the own homeserver, ${repaired} repaired`);
       return { gaps, isRepaired: repaired > 0 };
     }
     await mapConcurrent(left, REFRESHED_AT_ONCE, (room) => home.refresh(room).catch(() => undefined));
@@ -79,12 +79,14 @@ export async function enforceAtHome(session: RoomsSession, rooms: readonly RoomI
   }
 }
 
+type Named = Pick<ClosingPartner, "serverName">;
+
 /** Whether other servers must show a room's ACL: it is of our making, or denies a partner whom the room concerns. */
 export function mustBeProven(
   { acl }: Pick<RoomState, "acl">,
-  concerned: readonly { readonly serverName: string }[],
+  concerned: readonly Named[],
   isOfOurs: boolean,
-): boolean {
+) {
   if (acl === undefined) return false;
   return isOfOurs || concerned.some(({ serverName }) => deniedByEnforcement(acl.content, serverName));
 }
@@ -161,13 +163,12 @@ async function resend(session: RoomsSession, proof: Proof): Promise<void> {
   const state = await readRoom(session, room);
   if (state?.acl === undefined) return;
   const { actor, steps } = planRoom(session, state);
-  const content = reorderedAcl(state.acl.content);
+  const content = reordered(state.acl.content);
   if (actor === undefined || steps.length > 0 || content === undefined) return;
   const acting = await session.tokens.as(actor);
   if (acting === undefined) return;
-  const event = await acting
-    .putState(room, "m.room.server_acl", "", { ...state.acl.content, ...content })
-    .catch(() => undefined);
+  const anew = { ...state.acl.content, ...content };
+  const event = await acting.putState(room, "m.room.server_acl", "", anew).catch(() => undefined);
   if (event === undefined) return;
   proof.event = event;
   await enforceAtHome(session, [room]);

@@ -25,7 +25,7 @@ export function aclAllow(servers: readonly string[]): string[] {
 const ACL_BYTES_MAX = 60_000;
 const NAME_MAX = 255;
 
-export const isTooLong = (acl: ServerAcl): boolean => Buffer.byteLength(JSON.stringify(acl)) > ACL_BYTES_MAX;
+export const isLong = (acl: ServerAcl): boolean => Buffer.byteLength(JSON.stringify(acl)) > ACL_BYTES_MAX;
 
 /**
  * The ACL of a room of ours: it admits the servers of `rooms.json`, and denies what the room denies already; where an event
@@ -36,7 +36,7 @@ export function serverAcl(allow: readonly string[], found?: FoundAcl, spared: re
   const deny = aclNames(found).deny.filter((name) => !hosts.some(matcherOf([name])));
   const acl = { allow: [...allow], deny, allow_ip_literals: false };
   const isDenied = matcherOf(deny);
-  return isTooLong(acl) ? { ...acl, deny: allow.filter((name) => isDenied(serverHost(name))) } : acl;
+  return isLong(acl) ? { ...acl, deny: allow.filter((name) => isDenied(serverHost(name))) } : acl;
 }
 
 /** The ACL that stands in a room with more servers denied, and with our own name so that it can be sent. */
@@ -113,11 +113,11 @@ function matchesGlob(glob: string, text: string): boolean {
 
 /** A found ACL with nothing but names in it, sorted. An absent `allow` admits nobody; an absent ACL everybody. */
 export function aclNames(acl: FoundAcl | undefined): ServerAcl {
-  if (acl === undefined) return { allow: ["*"], deny: [], allow_ip_literals: true };
+  const { allow = [], deny = [], allow_ip_literals } = acl ?? { allow: ["*"] };
   return {
-    allow: sortedNames(acl.allow),
-    deny: sortedNames(acl.deny),
-    allow_ip_literals: acl.allow_ip_literals !== false,
+    allow: sortedNames(allow),
+    deny: sortedNames(deny),
+    allow_ip_literals: allow_ip_literals !== false,
   };
 }
 
@@ -128,7 +128,7 @@ export function isSameAcl(found: FoundAcl | undefined, desired: ServerAcl): bool
 }
 
 /** The same ACL in another order: a homeserver makes no event of content that the room has already. */
-export function reorderedAcl(found: FoundAcl): ServerAcl | undefined {
+export function reordered(found: FoundAcl): ServerAcl | undefined {
   const [allow, deny] = [namesIn(found.allow), namesIn(found.deny)];
   if (allow.length <= 1 && deny.length <= 1) return undefined;
   const rotated = ([first = "", ...rest]: readonly string[]) => [...rest, first];
@@ -138,9 +138,8 @@ export function reorderedAcl(found: FoundAcl): ServerAcl | undefined {
 
 /** Without what is longer than any server name: a homeserver may be unable to compile it, and then judges nothing in the room. */
 function sortedNames(list: unknown): string[] {
-  return namesIn(list)
-    .filter((name) => name.length <= NAME_MAX)
-    .sort();
+  const names = namesIn(list).filter((name) => name.length <= NAME_MAX);
+  return names.sort();
 }
 
 function namesIn(list: unknown): string[] {

@@ -6,7 +6,7 @@ import { isRefusal } from "../../homeserver/api.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import { aclAllow, aclNames } from "./acl.ts";
 import { inviteLevel } from "./power-levels.ts";
-import { blockAll, nameOf, type Obstacle, planRoom, type RoomStep } from "./room-plan.ts";
+import { blockAll, nameOf, planRoom, type RoomStep } from "./room-plan.ts";
 import { presenceOf, type RoomState } from "./room-state.ts";
 import { type RoomsSession, readRoom } from "./session.ts";
 import { announce, journalOf, otherRecords } from "./undo-journal.ts";
@@ -34,14 +34,12 @@ export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: n
     const isLate = clock.now() >= until;
     const plan = planRoom(session, state, { refused, isOverrun: isLate || round > 1 });
     const steps = plan.steps.filter(({ kind }) => kind !== "ban" || !isLate);
-    const settled = (obstacles: readonly Obstacle[]) => {
-      return { room, state, plan, obstacles, changed, aclChanged };
-    };
-    const { actor } = plan;
-    if (actor === undefined || plan.steps.length === 0) return settled(plan.obstacles);
+    const { actor, obstacles } = plan;
+    const settled = { room, state, plan, obstacles, changed, aclChanged };
+    if (actor === undefined || plan.steps.length === 0) return settled;
     if (round === ROUNDS_MAX || steps.length === 0) {
-      const why = isLate ? "being_banned" : "unsettled";
-      return settled([...plan.obstacles, ...blockAll(plan.concerned, session, why)]);
+      const more = blockAll(plan.concerned, session, isLate ? "being_banned" : "unsettled");
+      return { ...settled, obstacles: [...obstacles, ...more] };
     }
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue; // The next plan chooses another user, or finds none.
@@ -105,27 +103,20 @@ async function perform(session: RoomsSession, { state, plan }: Planned, acting: 
     }
     case "read_only": {
       const readOnly = concerned.filter(({ after }) => after === "read_only" || after === "retire");
-      await announce(session, readOnly, (partner) => ({
-        act: "read_only",
-        room,
-        before:
-          otherRecords(session, partner, room).find((other) => other.readOnly)?.readOnly?.before ??
-          levelsOf(state),
-        level: step.level,
-      }));
+      await announce(session, readOnly, (partner) => {
+        const first = otherRecords(session, partner, room).find((other) => other.readOnly)?.readOnly;
+        return { act: "read_only", room, before: first?.before ?? levelsOf(state), level: step.level };
+      });
     }
   }
   await acting.putState(room, "m.room.power_levels", "", step.content);
 }
 
 function levelsOf(state: RoomState) {
-  const { content } = state.power;
-  const eventsDefault = content?.["events_default"];
-  const events = Object.entries(membersOf(content?.["events"])).filter(
+  const { events_default, events } = state.power.content ?? {};
+  const levels = Object.entries(membersOf(events)).filter(
     (entry): entry is [string, number] => typeof entry[1] === "number",
   );
-  return {
-    events_default: typeof eventsDefault === "number" ? eventsDefault : null,
-    events: Object.fromEntries(events),
-  };
+  const byDefault = typeof events_default === "number" ? events_default : null;
+  return { events_default: byDefault, events: Object.fromEntries(levels) };
 }

@@ -85,10 +85,8 @@ function closingPass(session: RoomsSession) {
     const listed = await listRooms(session, partners);
     const journaled = [...journals.values()].flatMap(({ rooms }) => rooms.map(({ room }) => room));
     let wave: readonly RoomId[] = [...new Set([...listed, ...journaled])];
-    const count = partners.length;
-    session.note(
-      `${counted(wave.length, "room")} known; ${counted(count, "partner")} ${count === 1 ? "is" : "are"} to be out of them`,
-    );
+    const closing = `${counted(partners.length, "partner")} ${partners.length === 1 ? "is" : "are"}`;
+    session.note(`${counted(wave.length, "room")} known; ${closing} to be out of them`);
     for (let waves = 0; wave.length > 0 && waves < WAVES_MAX; waves++) {
       await closeWave(wave);
       const more = new Set([...(await roomsOfUsers()), ...(await listRooms(session, partners))]);
@@ -181,9 +179,9 @@ async function endRooms(session: RoomsSession, pass: ClosingPass) {
     const end = endOf(one);
     if (end === undefined) return;
     const ending = { session, state, concerned: plan.concerned, rooms: states, existing: existingFor(one) };
-    const done = end === "replace" ? await replaceRoom(ending) : await retireRoom(ending);
+    const endRoom = end === "replace" ? replaceRoom : retireRoom;
+    const { obstacle: reason, replacement } = await endRoom(ending);
     rooms.add(room);
-    const { obstacle: reason, replacement } = done;
     if (replacement !== undefined) made.push(replacement);
     if (reason === undefined) {
       session.note(replacement === undefined ? `${room} is left` : `${room} is replaced by ${replacement}`);
@@ -240,25 +238,16 @@ async function finishGone(session: RoomsSession, unread: Set<RoomId>): Promise<v
         unread.add(room);
       });
       if (found !== true) continue;
-      await journal.append({
-        act: "gone",
-        room,
-        how: replacement === undefined ? "left" : "replaced",
-        purged: true,
-        moved: replacement?.members.length ?? 0,
-        invited: replacement?.invited.length ?? 0,
-      });
+      const { members = [], invited = [] } = replacement ?? {};
+      const how = replacement === undefined ? "left" : "replaced";
+      const counts = { moved: members.length, invited: invited.length };
+      await journal.append({ act: "gone", room, how, purged: true, ...counts });
     }
   }
 }
 
-const UNCLOSABLE: ReadonlySet<RoomReason> = new Set([
-  "no_power",
-  "partner_holds_power",
-  "partner_created",
-  "acl_too_long",
-  "left",
-]);
+const NOT_OURS = ["no_power", "partner_holds_power", "partner_created", "acl_too_long", "left"] as const;
+const UNCLOSABLE: ReadonlySet<string> = new Set(NOT_OURS satisfies readonly RoomReason[]);
 
 /** What happens to a room at the end of a pass, by the entries of the partners that it concerns. */
 function endOf({ plan: { concerned }, obstacles }: SettledRoom): "replace" | "retire" | undefined {

@@ -78,9 +78,8 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
         miss(record.room, await refusedOf(session, error));
         continue;
       }
-      const instead =
-        state === undefined ? "nothing replaces it" : `its users are in ${visibleId(state.roomId)}`;
-      session.note(`${visibleId(record.room)} does not come back for ${partner}: ${instead}`);
+      const now = state === undefined ? "nothing replaces it" : `its users are in ${visibleId(state.roomId)}`;
+      session.note(`${visibleId(record.room)} does not come back for ${partner}: ${now}`);
       if (state === undefined) await lift(record);
       else back.push([record, state]);
     }
@@ -92,10 +91,10 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
       if (reason === undefined) await lift(record);
       else miss(state.roomId, reason);
     });
-    if (invitations.invited > 0) changed = true;
-    session.note(
-      `${partner}: ${restorable.length} rooms reopened, ${invitations.invited} users invited again, ${invitations.refused} refused`,
-    );
+    const { invited, refused } = invitations;
+    if (invited > 0) changed = true;
+    const reopened = `${restorable.length} rooms reopened`;
+    session.note(`${partner}: ${reopened}, ${invited} users invited again, ${refused} refused`);
   }
   return { changed, outOfReach };
 }
@@ -254,12 +253,10 @@ function writable(content: UnknownObject, { before, level }: NonNullable<RoomRec
   return restored;
 }
 
+type Counts = Record<"invited" | "refused", number>;
+
 /** Invites whom this plane took out of a room, into it or its replacement; returns why some were not invited. @param until milliseconds since the Unix epoch */
-export async function inviteAgain(
-  place: RecordedRoom,
-  until: number,
-  counts: { invited: number; refused: number },
-): Promise<RoomReason | undefined> {
+export async function inviteAgain(place: RecordedRoom, until: number, counts: Counts): ReturnType<Work> {
   const { session, partner, state } = place;
   const { actor } = planRoom(session, state);
   const users = whoToInvite(place, actor);

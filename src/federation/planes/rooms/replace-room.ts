@@ -42,9 +42,8 @@ const ADMINISTRATOR = 100;
 export async function replaceRoom(ending: EndingRoom) {
   const { session, state, concerned } = ending;
   const purge = concerned.some(({ mode }) => mode === "removed");
-  const known = concerned
-    .map(({ serverName }) => recordOf(session, serverName, state.roomId))
-    .find((one) => one?.replace);
+  const records = concerned.map(({ serverName }) => recordOf(session, serverName, state.roomId));
+  const known = records.find((one) => one?.replace);
   const note = (entry: JournalEntry) => announce(session, concerned, () => entry);
   let replacement = known?.replacement?.to;
   const failed = (obstacle: RoomReason) => ({ obstacle, replacement });
@@ -155,32 +154,24 @@ function newRoom({ session, state: old }: EndingRoom, creator: UserId, local: re
     .filter((user) => user !== creator)
     .map((user) => [user, Math.min(levelOf(old.power, user), ADMINISTRATOR)] as const)
     .filter(([, level]) => level !== 0);
+  // Such a creator has no level; the homeserver refuses one.
+  const creators = hasPrivilegedCreators(old.version) ? [] : [[creator, ADMINISTRATOR] as const];
+  const stateOf = (type: string, content: object) => ({ type, state_key: "", content });
   const copied = Object.entries(TAKEN_OVER).flatMap(([type, member]) => {
     const content = takenOver(old.single.get(type), member);
-    return content === undefined ? [] : [{ type, state_key: "", content }];
+    return content === undefined ? [] : stateOf(type, content);
   });
   return {
     preset: "private_chat",
     visibility: "private",
     creation_content: { predecessor: { room_id: old.roomId } },
-    power_level_content_override: {
-      users: Object.fromEntries([
-        ...powers,
-        // Such a creator has no level; the homeserver refuses one.
-        ...(hasPrivilegedCreators(old.version) ? [] : [[creator, ADMINISTRATOR]]),
-      ]),
-      invite: MODERATOR,
-    },
+    power_level_content_override: { users: Object.fromEntries([...powers, ...creators]), invite: MODERATOR },
     room_version: old.version,
     initial_state: [
-      {
-        type: "m.room.server_acl",
-        state_key: "",
-        content: governedAcl(old, session.intent),
-      },
+      stateOf("m.room.server_acl", governedAcl(old, session.intent)),
       ...copied,
-      { type: "m.room.join_rules", state_key: "", content: { join_rule: "invite" } },
-      { type: "m.room.guest_access", state_key: "", content: { guest_access: "forbidden" } },
+      stateOf("m.room.join_rules", { join_rule: "invite" }),
+      stateOf("m.room.guest_access", { guest_access: "forbidden" }),
     ],
   };
 }
@@ -205,10 +196,9 @@ async function moveEverybody(
 ) {
   const isIn = await membershipIn(session, to);
   // Of a server that is closed since an earlier pass nobody is invited.
+  const isClosed = (user: UserId) => isClosing(session.intent.closing, serverOf(user));
   const isAsked = (user: UserId) => user === creator || isIn.has(user) || before.asked.has(user);
-  const toInvite = [...members, ...invited].filter(
-    (user) => !isAsked(user) && !isClosing(session.intent.closing, serverOf(user)),
-  );
+  const toInvite = [...members, ...invited].filter((user) => !isAsked(user) && !isClosed(user));
   const until = session.clock.now() + MOVING_MAX_MS;
   let isLate = false;
   const acting = await session.tokens.as(creator);

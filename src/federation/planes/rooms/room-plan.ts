@@ -4,16 +4,7 @@
 // power for, or that holds already; an ACL that denies a server whose users stay is never planned.
 import { type ServerName, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import type { UnknownObject } from "../../../domain/json.ts";
-import {
-  aclNames,
-  enforcementOf,
-  isSameAcl,
-  isTooLong,
-  reorderedAcl,
-  type ServerAcl,
-  serverAcl,
-  withDenied,
-} from "./acl.ts";
+import { enforcementOf, isLong, isSameAcl, reordered, type ServerAcl, serverAcl, withDenied } from "./acl.ts";
 import { banLevel, byLevel, inviteLevel, levelOf, mayBan, maySend, readOnly } from "./power-levels.ts";
 import type { ClosingPartner, RoomsIntent } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
@@ -183,16 +174,16 @@ function planAcl(
   const isAllowed = maySend(room.power, actor, "m.room.server_acl");
   if (room.acl !== undefined && isSameAcl(room.acl.content, desired)) {
     const isLate = joinedAfterAcl(room, intent, clock.now()).length > 0;
-    return isLate && isAllowed ? reorderedAcl(room.acl.content) : undefined;
+    return isLate && isAllowed ? reordered(room.acl.content) : undefined;
   }
   const affected = isOurs(room, intent.own) ? intent.closing : concerned;
   const isDenied = denialsIn(room);
   const stillOpen = affected.map(({ serverName }) => serverName).filter((server) => !isDenied(server));
   const cut = isAllowed ? deniedRetained(room, desired, intent) : [];
   // One that holds nothing but whom the registry admits is sent however long it is.
-  const isLong = desired.deny.length > 0 && isTooLong(desired);
-  if (isAllowed && cut.length === 0 && !isLong) return desired;
-  const reason = !isAllowed ? "no_power" : isLong ? "acl_too_long" : "would_deny_retained";
+  const isOverlong = desired.deny.length > 0 && isLong(desired);
+  if (isAllowed && cut.length === 0 && !isOverlong) return desired;
+  const reason = !isAllowed ? "no_power" : isOverlong ? "acl_too_long" : "would_deny_retained";
   // Where no partner is closing, the servers that the registry does not know are named instead.
   for (const server of stillOpen.length > 0 ? stillOpen : cut) block(server, reason);
   return undefined;
@@ -223,9 +214,8 @@ function desiredAcl(room: RoomState, intent: RoomsIntent): ServerAcl | undefined
   const open = intent.closing.map(({ serverName }) => serverName).filter((server) => !isDenied(server));
   if (open.length === 0) return undefined;
   const strict = withDenied(found, open, intent.own);
-  return deniedRetained(room, strict, intent).length === 0
-    ? strict
-    : { ...strict, allow_ip_literals: aclNames(found).allow_ip_literals };
+  if (deniedRetained(room, strict, intent).length === 0) return strict;
+  return { ...strict, allow_ip_literals: found?.allow_ip_literals !== false };
 }
 
 /**

@@ -18,6 +18,10 @@ export interface Member {
   readonly at?: number | undefined;
 }
 
+interface AclEvent extends Pick<Member, "eventId" | "at">, Partial<Pick<Member, "sender">> {
+  readonly content: FoundAcl;
+}
+
 /** State that a replacement takes over, each with the text that it must have. */
 export const TAKEN_OVER: Readonly<Record<string, string>> = {
   "m.room.name": "name",
@@ -40,9 +44,7 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
   /** State keys of memberships that name no server, or hold no membership: anybody's, for all that is known. */
   const unreadable: string[] = [];
   let creator: UserId | undefined;
-  let acl:
-    | (Pick<Member, "eventId" | "at"> & Partial<Pick<Member, "sender">> & { readonly content: FoundAcl })
-    | undefined;
+  let acl: AclEvent | undefined;
   for (const event of events) {
     const { event_id, origin_server_ts: at, content } = event;
     const eventId = event_id as EventId;
@@ -108,9 +110,8 @@ export function presentIn({ members }: RoomState): readonly UserId[] {
 
 /** Who is in the room of this server's host; sorted. */
 export function presentOf(room: RoomState, server: string): readonly UserId[] {
-  return presentIn(room)
-    .filter((user) => isOneHost(serverOf(user), server))
-    .sort();
+  const present = presentIn(room).filter((user) => isOneHost(serverOf(user), server));
+  return present.sort();
 }
 
 /** Users of this server's host who have left and may join again, uninvited, through another server; sorted. */
@@ -118,10 +119,9 @@ export function formerOf(room: RoomState, server: string, own: string): readonly
   const isOther = (joined: string) => joined !== own && !isOneHost(joined, server);
   const isShared = [...joinedByServer(room).keys()].some(isOther);
   if (!isShared || !JOINED_WITHOUT_INVITATION.has(room.joinRule)) return [];
-  return [...room.members]
-    .filter(([user, { membership }]) => membership === "leave" && isOneHost(serverOf(user), server))
-    .map(([user]) => user)
-    .sort();
+  const left = [...room.members].filter(([, { membership }]) => membership === "leave");
+  const former = left.flatMap(([user]) => (isOneHost(serverOf(user), server) ? user : []));
+  return former.sort();
 }
 
 export type Presence = Exclude<Membership, "ban">;

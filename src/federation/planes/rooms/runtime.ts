@@ -31,10 +31,8 @@ export function roomsRuntime(config: FederationConfig, clock: Clock): PlaneRunti
         return outcomeOf([closed, damaged, await reopenRooms(session)]);
       }),
     drift: (desired) => withSession(config, desired, quiet, (session) => roomsDrift(session, cursor)),
-    probe: (desired, { partner }, covering) =>
-      withSession(config, desired, quiet, (session) =>
-        roomsEvidence(session, partner.serverName as ServerName, covering),
-      ),
+    probe: (desired, { partner: { serverName } }, covering) =>
+      withSession(config, desired, quiet, (rooms) => roomEvidence(rooms, serverName as ServerName, covering)),
   };
 }
 
@@ -99,23 +97,18 @@ const RETAINED_TIMEOUT_MS = 5_000;
 type Found = Pick<EvidenceItemBody, "probe" | "verdict" | "layer"> & Partial<EvidenceItemBody>;
 
 /** Rooms of ours that are federated, the partner's present and former ones, and `covering`, with which a removal began. */
-export async function roomsEvidence(
-  session: RoomsSession,
-  partner: ServerName,
-  covering: readonly string[] = [],
-) {
+export async function roomEvidence(session: RoomsSession, partner: ServerName, covering?: readonly string[]) {
   const journal = session.journals.get(partner);
   // Rooms that only a line says which cannot be read would be missing.
   if (journal?.damage !== undefined) throw journal.damage;
   const records = journal?.rooms ?? [];
   const listed = await listRooms(session, [partner]);
-  const covered = new Set(covering.flatMap((room) => roomOfVisibleId(room) ?? []));
+  const covered = new Set(covering?.flatMap((room) => roomOfVisibleId(room) ?? []));
   const rooms = [...new Set([...listed, ...records.map(({ room }) => room), ...covered])];
   const items = await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
     const startedAt = session.clock.now();
-    const found = await roomFindings(session, partner, room, covered.has(room)).catch(
-      async (error: unknown) => unread(await whyFailed(session, error)),
-    );
+    const finding = findings(session, partner, room, covered.has(room));
+    const found = await finding.catch(async (error: unknown) => unread(await whyFailed(session, error)));
     return found.map((one) =>
       operatorItem(startedAt, {
         ...{ plane: "rooms", partner, subject: visibleId(room), status: 200 },
@@ -136,12 +129,14 @@ function unread({ code }: DrawbridgeError): readonly Found[] {
   return ["room_acl", "room_enforcement", "room_members"].map((probe) => ({ probe, ...about }));
 }
 
-async function roomFindings(
+type Findings = Promise<readonly Found[]>;
+
+async function findings(
   session: RoomsSession,
   partner: ServerName,
   room: RoomId,
   isCovered: boolean,
-): Promise<readonly Found[]> {
+): Findings {
   const { own } = session.intent;
   const state = await readRoom(session, room);
   const record = recordOf(session, partner, room);
@@ -194,19 +189,12 @@ async function retainedFindings(session: RoomsSession, state: RoomState, partner
   if (acl === undefined) return [];
   const isDenied = deniedByEnforcement(acl.content, partner);
   const servers = retainedServers(session, state).filter((server) => server !== partner);
-  return Promise.all(
-    servers.map(async (server): Promise<Found> => {
-      const found = await statusOfEvent(session.signed, server, acl.eventId, RETAINED_TIMEOUT_MS);
-      const isThere = found === 200;
-      return {
-        probe: "room_acl_at_retained",
-        vantage: "retained_server",
-        layer: "room_acl",
-        verdict: isThere ? (isDenied ? "closed" : "open") : "unknown",
-        status: isThere ? 200 : null,
-        reason: isThere ? null : "unproven_at_retained",
-        references: [acl.eventId, server],
-      };
-    }),
-  );
+  const asking = servers.map(async (server): Promise<Found> => {
+    const status = await statusOfEvent(session.signed, server, acl.eventId, RETAINED_TIMEOUT_MS);
+    const at = { probe: "room_acl_at_retained", vantage: "retained_server", layer: "room_acl" } as const;
+    const about = { ...at, references: [acl.eventId, server] };
+    if (status === 200) return { ...about, verdict: isDenied ? "closed" : "open" };
+    return { ...about, verdict: "unknown", status: null, reason: "unproven_at_retained" };
+  });
+  return Promise.all(asking);
 }

@@ -35,7 +35,7 @@ type HomeserverRooms = Pick<RoomsSession, "operator"> & { readonly intent: Pick<
 
 export async function readRoom({ operator }: HomeserverRooms, room: RoomId, timeoutMs?: number) {
   const events = await operator.roomState(room, timeoutMs);
-  return events === undefined ? undefined : readRoomState(room, events);
+  return events && readRoomState(room, events);
 }
 
 /** "unread" where this room alone cannot be read. @throws where the homeserver does not answer, and any other error */

@@ -21,41 +21,29 @@ const Room = branded<RoomId>();
 const User = branded<UserId>();
 const Event = branded<EventId>();
 
-const Levels = z.strictObject({
-  events_default: z.number().nullable(),
-  events: z.record(z.string(), z.number()),
-});
-
-const Presences = z.array(
-  z.strictObject({ user: User, before: z.enum(["join", "invite", "knock", "leave"]) }),
-);
+const Users = z.array(User);
+const Level = z.number();
+const Levels = z.strictObject({ events_default: Level.nullable(), events: z.record(z.string(), Level) });
+const Before = z.enum(["join", "invite", "knock", "leave"]);
+const Presences = z.array(z.strictObject({ user: User, before: Before }));
+const Ending = z.enum(["retired", "left", "replaced"]);
 
 const entry = <Act extends string, Fields extends z.ZodRawShape>(act: Act, fields: Fields) =>
   z.strictObject({ act: z.literal(act), room: Room, ...fields });
 
 const Entry = z.discriminatedUnion("act", [
   /** The invite level is about to be raised; `before` is null where none was written. */
-  entry("invite_level", { before: z.number().nullable(), level: z.number() }),
+  entry("invite_level", { before: Level.nullable(), level: Level }),
   entry("bans", { actor: User, users: Presences }),
   entry("banned", { user: User, event: Event }),
   /** The ACL is about to be set; `before` is null where there was none. */
   entry("acl", { before: ServerAcl.nullable() }),
-  entry("read_only", { before: Levels, level: z.number() }),
+  entry("read_only", { before: Levels, level: Level }),
   /** The room is about to be replaced. `creator` will make the new one; null: nobody is left to move. */
   entry("replace", { creator: User.nullable(), users: Presences.default([]) }),
-  entry("replacement", {
-    to: Room,
-    aliases: z.array(z.string()),
-    members: z.array(User),
-    invited: z.array(User),
-  }),
+  entry("replacement", { to: Room, aliases: z.array(z.string()), members: Users, invited: Users }),
   /** Nobody of ours is in the room any more, and it is blocked here; of one that is retired: that is about to be so. */
-  entry("gone", {
-    how: z.enum(["retired", "left", "replaced"]),
-    purged: z.boolean(),
-    moved: z.int(),
-    invited: z.int(),
-  }),
+  entry("gone", { how: Ending, purged: z.boolean(), moved: z.int(), invited: z.int() }),
   /** This user was invited again by a restore, or into a new room, or was refused: the passes that follow go on with others. */
   entry("invited_again", { user: User }),
   /** The partner was removed for good since: nobody of it is invited again. */
@@ -91,17 +79,18 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
     case "invite_level":
       return { ...record, invite: { ...entry, before: (record.invite ?? entry).before } };
     case "bans": {
+      const { actor, users } = entry;
       const bans = new Map(record.bans);
-      for (const { user, before } of entry.users) {
-        const first = bans.get(user)?.before ?? before;
-        bans.set(user, { before: first, event: undefined, actor: entry.actor });
-      }
+      for (const { user, before } of users)
+        bans.set(user, { before: bans.get(user)?.before ?? before, event: undefined, actor });
       return { ...record, bans, invitedAgain: new Set() };
     }
     case "banned": {
-      const ban = record.bans.get(entry.user);
-      if (ban === undefined) return record;
-      return { ...record, bans: new Map(record.bans).set(entry.user, { ...ban, event: entry.event }) };
+      const { user, event } = entry;
+      const ban = record.bans.get(user);
+      return ban === undefined
+        ? record
+        : { ...record, bans: new Map(record.bans).set(user, { ...ban, event }) };
     }
     case "acl":
       return { ...record, acl: record.acl ?? entry };
@@ -123,12 +112,8 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
 }
 
 export async function journaledPartners(folder: string) {
-  const names = await readdir(folder).catch(() => []);
-  return names
-    .filter((name) => name.endsWith(SUFFIX))
-    .map((name) => serverOfFile(name.slice(0, -SUFFIX.length)))
-    .filter((server) => server !== undefined)
-    .sort();
+  const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(SUFFIX));
+  return names.flatMap((name) => serverOfFile(name.slice(0, -SUFFIX.length)) ?? []).sort();
 }
 
 /** The journals that are there, and those of other partners, which are made when something is written. */
@@ -205,8 +190,8 @@ export function journalIn(folder: string, server: string) {
     /** Adds entries; they are on the disk when this resolves. */
     async append(...entries: readonly JournalEntry[]): Promise<void> {
       for (const entry of entries) take(entry);
-      if (entries.length > 0)
-        await batches.run(entries.map((entry) => `${JSON.stringify(entry)}\n`).join(""));
+      const lines = entries.map((entry) => `${JSON.stringify(entry)}\n`).join("");
+      if (lines !== "") await batches.run(lines);
     },
 
     /** Ends the writing, and removes the file when nothing in it is left to be taken back. */
@@ -242,12 +227,9 @@ export function journalOf(session: Journaled, partner: string): Journal {
 
 /** The journals that cannot be read whole, each of which names its partner. */
 export function damagedJournals({ journals }: Journaled): readonly OutOfReach[] {
-  const reason = "journal_damaged";
-  return [...journals].flatMap(([partner, { damage }]) =>
-    damage === undefined
-      ? []
-      : [{ partner, subject: `rooms/${journalName(partner)}`, reason, hint: ROOM_REASONS[reason] }],
-  );
+  const why = { reason: "journal_damaged", hint: ROOM_REASONS.journal_damaged };
+  const damaged = [...journals].filter(([, { damage }]) => damage !== undefined);
+  return damaged.map(([partner]) => ({ partner, subject: `rooms/${journalName(partner)}`, ...why }));
 }
 
 export async function announce(
@@ -255,6 +237,7 @@ export async function announce(
   partners: readonly ClosingPartner[],
   entry: (partner: string) => JournalEntry,
 ): Promise<void> {
-  const writing = partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName)));
-  await Promise.all(writing);
+  await Promise.all(
+    partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName))),
+  );
 }

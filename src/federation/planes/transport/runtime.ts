@@ -11,20 +11,14 @@ import { sha256Tagged } from "../../../domain/digest.ts";
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { parseJson } from "../../../domain/json.ts";
 import { pollUntil } from "../../../runtime/concurrency.ts";
+import { parseYaml } from "../../../runtime/load-yaml.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { PRIVATE, readIfPresent, writeWhole } from "../../../runtime/write-file.ts";
 import type { FederationConfig } from "../../config.ts";
 import { readResource, resourceUrl } from "../../homeserver/api.ts";
 import { borderStatus } from "../border/runtime.ts";
 import { applyFile, fileDrift, standingText } from "../file-target.ts";
-import {
-  assertAdmits,
-  type DesiredPlane,
-  observer,
-  outcomeOf,
-  type PlaneRuntime,
-  renderedFile,
-} from "../plane.ts";
+import { assertAdmits, type Note, observer, outcomeOf, type PlaneRuntime, renderedText } from "../plane.ts";
 import { TRANSPORT_INCLUDE, TransportInclude } from "./render.ts";
 
 const UNLESS_DOWN = undefinedFor("homeserver_unavailable");
@@ -48,7 +42,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     writeWhole(recordFile, `${JSON.stringify({ version: 1, ...record })}\n`, PRIVATE);
   }
 
-  async function restart(include: Include, note: (text: string) => void) {
+  async function restart(include: Include, note: Note) {
     const { maxPerHour, timeout } = config.transport.restart;
     const now = clock.now();
     // A time in the future was written by a wrong clock.
@@ -86,7 +80,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
 
   return {
     async apply(desired, note) {
-      const include = includeIn(desired);
+      const include = includeIn(renderedText(desired, TRANSPORT_INCLUDE));
       assertAdmits(desired.registry, "transport", TRANSPORT_INCLUDE, include.whitelist);
       const digest = sha256Tagged(include.text);
       if (standingText(target) !== include.text) writeRecord({ ...readRecord(), pending: digest });
@@ -101,7 +95,7 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
     },
 
     async drift(desired) {
-      const include = includeIn(desired);
+      const include = includeIn(renderedText(desired, TRANSPORT_INCLUDE));
       const drift = fileDrift(target, include.text);
       if (drift !== undefined) return [drift];
       const running = await runningWhitelist(config);
@@ -127,9 +121,9 @@ export function transportRuntime(config: FederationConfig, clock: Clock): PlaneR
 
 type Include = ReturnType<typeof includeIn>;
 
-function includeIn(desired: DesiredPlane) {
-  const { text, value } = renderedFile(desired, TRANSPORT_INCLUDE, TransportInclude);
-  return { text, whitelist: [...new Set(value.federation_domain_whitelist)].sort() };
+function includeIn(text: string) {
+  const include = parseYaml(TransportInclude, text, `rendered/${TRANSPORT_INCLUDE}`);
+  return { text, whitelist: [...new Set(include.federation_domain_whitelist)].sort() };
 }
 
 /** Runs the command without a shell; nothing that it prints is kept. @throws DrawbridgeError `program_failed` */

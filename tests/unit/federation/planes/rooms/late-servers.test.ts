@@ -5,7 +5,7 @@ import type { EventId, RoomId, UserId } from "../../../../../src/domain/identifi
 import {
   aclAllow,
   isSameAcl,
-  reorderedAcl,
+  reordered,
   type ServerAcl,
 } from "../../../../../src/federation/planes/rooms/acl.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
@@ -106,12 +106,12 @@ describe("servers that joined after an ACL", () => {
     );
   });
 
-  it("reorderedAcl keeps the meaning, or returns nothing [PLN-2]", () => {
+  it("reordered keeps the meaning, or returns nothing [PLN-2]", () => {
     const names = fc.uniqueArray(fc.constantFrom("a.test", "a.test:1", "d.test", "*"), { maxLength: 4 });
     fc.assert(
       fc.property(names, names, fc.boolean(), (allow, deny, allow_ip_literals) => {
         const acl: ServerAcl = { allow, deny, allow_ip_literals };
-        const other = reorderedAcl(acl);
+        const other = reordered(acl);
         if (other === undefined) return assert.ok(allow.length < 2 && deny.length < 2);
         assert.ok(isSameAcl(other, acl));
         assert.notDeepEqual(other, acl);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
 import { type RoomId, roomOfVisibleId, type ServerName } from "../../../../../src/domain/identifiers.ts";
-import { roomsEvidence } from "../../../../../src/federation/planes/rooms/runtime.ts";
+import { roomEvidence } from "../../../../../src/federation/planes/rooms/runtime.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
 const PARTNER = "b.test" as ServerName;
@@ -41,11 +41,11 @@ function session(
 }
 
 const atRetained = async (creator: string, allow: readonly string[]) =>
-  (await roomsEvidence(session(creator, allow), PARTNER))
+  (await roomEvidence(session(creator, allow), PARTNER))
     .filter(({ probe }) => probe === "room_acl_at_retained")
     .map(({ verdict }) => verdict);
 
-describe("roomsEvidence", () => {
+describe("roomEvidence", () => {
   it("no other server is queried about a partner's own room whose ACL admits the partner [RDM-1] [PLN-2]", async () => {
     const everybody = ["a.test", "b.test", "d.test"];
     assert.deepEqual(await atRetained("@bob:b.test", everybody), []);
@@ -62,7 +62,7 @@ describe("roomsEvidence", () => {
       ...scene.operator,
       roomState: async () => state,
     } as unknown as RoomsSession["operator"];
-    const found = await roomsEvidence({ ...scene, operator }, PARTNER);
+    const found = await roomEvidence({ ...scene, operator }, PARTNER);
     assert.equal(found.find(({ probe }) => probe === "room_acl_at_retained")?.verdict, "unknown");
   });
 
@@ -77,7 +77,7 @@ describe("roomsEvidence", () => {
         return scene.operator.roomState(room as RoomId);
       },
     } as unknown as RoomsSession["operator"];
-    const found = await roomsEvidence({ ...scene, operator }, PARTNER);
+    const found = await roomEvidence({ ...scene, operator }, PARTNER);
     const of = (room: string) => found.filter(({ subject }) => subject === room);
     assert.equal(of("!room:b.test").find(({ probe }) => probe === "room_acl")?.verdict, "closed");
     assert.deepEqual(
@@ -95,7 +95,7 @@ describe("roomsEvidence", () => {
         ...scene.operator,
         roomState: async () => state,
       } as unknown as RoomsSession["operator"];
-      const items = await roomsEvidence({ ...scene, operator }, PARTNER, covering);
+      const items = await roomEvidence({ ...scene, operator }, PARTNER, covering);
       return items.map(({ probe, verdict, reason, subject }) => [probe, verdict, reason, subject]);
     };
     const left = ["room_left", "closed", "left", "!room:b.test"];
@@ -114,7 +114,7 @@ describe("roomsEvidence", () => {
 
   it("a room and users whose IDs the grammar excludes are observed, and an unreadable membership is no absence [PLN-2]", async () => {
     const members = async (others: string[]) => {
-      const found = await roomsEvidence(
+      const found = await roomEvidence(
         session("@o ne:a.test", ["a.test", "d.test"], { roomId: "!r oom%é", others }),
         PARTNER,
       );
