@@ -120,7 +120,7 @@ async function trySend(lab: Lab, at: CompleteOrganisation): Promise<Refusal> {
   try {
     const path = `/_matrix/federation/v1/send/${random.bytes(12).toString("hex")}`;
     const content = { origin: name, origin_server_ts: clock.now(), pdus: [], edus: [] };
-    const answer = await requests.request(lab.serverNames[at], "PUT", path, content);
+    const answer = await requests.request(lab.serverNames[at], path, content);
     return { attempt: "federation_send", at, ...byTransport(answer) };
   } finally {
     await requests.close();

@@ -33,6 +33,7 @@ const ServerName = z.string().regex(SERVER_NAME);
 const EventId = z.string().regex(/^\$(?:[A-Za-z0-9+/_-]{43}|[A-Za-z0-9]{1,64}:[0-9A-Za-z.:[\]-]{1,230})$/);
 /** Of a homeserver (`ed25519:VERSION`) or of who signs Agent Cards (`kid:ID`). */
 const KeyId = z.string().regex(/^(?:ed25519|kid):[A-Za-z0-9._-]{1,64}$/);
+const Reference = z.union([EventId, Sha256Digest, KeyId]);
 
 export const AbuseReport = z.strictObject({
   schema: z.literal("svc.federation.abuse-report.v1"),
@@ -50,10 +51,7 @@ export const AbuseReport = z.strictObject({
   ]),
   severity: z.enum(["low", "medium", "high", "critical"]),
   requested_action: z.enum(["none", "review", "contain"]),
-  evidence_refs: z
-    .array(z.union([EventId, Sha256Digest, KeyId]))
-    .min(1)
-    .max(REFERENCES_MAX),
+  evidence_refs: z.array(Reference).min(1).max(REFERENCES_MAX),
 });
 export type AbuseReport = z.output<typeof AbuseReport>;
 

@@ -36,7 +36,6 @@ const LIMITED_UNSAID_MS = 2_000;
 export class HomeserverAccess {
   readonly #server: { readonly url: string; readonly token: string; readonly dispatcher: Agent };
   readonly #clock: Clock;
-
   readonly #onLimited: (() => void) | undefined;
 
   /** @param onLimited called before each wait that makes a request wait for long because the homeserver limits it */
@@ -57,7 +56,7 @@ export class HomeserverAccess {
   async call(method: Method, operation: string, path: Path, request: Request = {}): Promise<MatrixAnswer> {
     const { query = {}, body, timeoutMs, limitedMaxMs = LIMITED_MAX_MS } = request;
     let limitedMs = 0;
-    for (let failures = 0; ; ) {
+    for (let failed = 0; ; ) {
       const begun = this.#clock.now();
       const answer = await this.#exchange(method, path, query, body, timeoutMs ?? TIMEOUT_MS);
       if (answer?.status === 429 && limitedMs < limitedMaxMs) {
@@ -69,11 +68,10 @@ export class HomeserverAccess {
         continue;
       }
       if (answer !== undefined && answer.status < 500) return answer;
-      failures += 1;
+      failed += 1;
       const isLate = timeoutMs !== undefined && this.#clock.now() - begun >= timeoutMs;
-      if (method === "POST" || isLate || failures >= ATTEMPTS_MAX)
-        throw unavailable(operation, answer?.status);
-      await this.#clock.sleep(backoffMs(BACKOFF, failures - 1));
+      if (method === "POST" || isLate || failed >= ATTEMPTS_MAX) throw unavailable(operation, answer?.status);
+      await this.#clock.sleep(backoffMs(BACKOFF, failed - 1));
     }
   }
 

@@ -6,6 +6,7 @@ import { type Dispatcher, ProxyAgent } from "undici";
 import { matrixCanonicalJson } from "../../domain/canonical-json.ts";
 import type { Random } from "../../domain/clock.ts";
 import { parseServerName, type ServerName } from "../../domain/identifiers.ts";
+import type { UnknownObject } from "../../domain/json.ts";
 import { httpAgent, requestJson } from "../../runtime/http.ts";
 import { matrixAnswer } from "./api.ts";
 
@@ -37,22 +38,15 @@ type Signing = Pick<SignedRequests, "request">;
 
 export function signedRequests({ name: origin, signingKey, proxyUrl, ca }: SigningServer) {
   const tls = ca === undefined ? {} : { ca };
-  const dispatcher: Dispatcher =
-    proxyUrl === undefined
-      ? httpAgent({ connect: tls })
-      : new ProxyAgent({ uri: proxyUrl, requestTls: tls, allowH2: false });
+  const proxied = (uri: string) => new ProxyAgent({ uri, requestTls: tls, allowH2: false });
+  const dispatcher: Dispatcher = proxyUrl === undefined ? httpAgent({ connect: tls }) : proxied(proxyUrl);
   return {
-    /** The body is the other server's word: never logged. @throws the network's error, when no answer came within `timeoutMs` */
-    async request(
-      destination: ServerName,
-      method: "GET" | "PUT" | "POST",
-      path: string,
-      content?: Readonly<Record<string, unknown>>,
-      timeoutMs = TIMEOUT_MS,
-    ) {
+    /** A PUT of `content`, or a GET; the answer is never logged. @throws the network's error, also after `timeoutMs` */
+    async request(destination: ServerName, path: string, content?: UnknownObject, timeoutMs = TIMEOUT_MS) {
       // The name may be of a user ID that another homeserver has taken in, and would be more than a host in an address.
       if (parseServerName(destination) === undefined)
         throw new TypeError("the destination is no server name");
+      const method = content === undefined ? "GET" : "PUT";
       const about = { method, uri: path, origin, destination };
       const request = content === undefined ? about : { ...about, content };
       const { keyId, signature } = signJson(request, signingKey);
@@ -75,7 +69,7 @@ export async function statusOfEvent(signed: Signing, server: ServerName, event: 
   try {
     // An ID that cannot be escaped is shown by nobody.
     const path = `/_matrix/federation/v1/event/${encodeURIComponent(event)}`;
-    const { status, isJson, errcode } = await signed.request(server, "GET", path, undefined, timeoutMs);
+    const { status, isJson, errcode } = await signed.request(server, path, undefined, timeoutMs);
     // Synapse writes no errcode there, and an empty text for a body.
     const isNotFound = isJson && (errcode === undefined || errcode === "M_NOT_FOUND");
     return status !== 404 || isNotFound ? status : undefined;

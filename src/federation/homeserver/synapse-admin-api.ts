@@ -17,18 +17,18 @@ import {
 import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { expectSuccess, HomeserverAccess, isRefusal, type Query } from "./api.ts";
 
-const CLIENT = ["_matrix", "client", "v3"] as const;
+const client = (...path: string[]) => ["_matrix", "client", "v3", ...path];
 
 const SentEvent = z.object({ event_id: z.custom<EventId>((value) => parseEventId(value) !== undefined) });
 const MadeRoom = z.object({ room_id: z.custom<RoomId>((value) => parseRoomId(value) !== undefined) });
 
 function actingUser(access: HomeserverAccess, userId: UserId) {
   const succeeds = async (method: "POST" | "PUT", what: string, path: readonly string[], body: object) =>
-    (await access.call(method, what, [...CLIENT, ...path], { body })).status === 200;
+    (await access.call(method, what, client(...path), { body })).status === 200;
 
   /** Sends a state event. The same content again makes no new event. @throws DrawbridgeError `homeserver_refused` */
   async function putState(room: RoomId, type: string, stateKey: string, content: object): Promise<EventId> {
-    const path = [...CLIENT, "rooms", room, "state", type, stateKey];
+    const path = client("rooms", room, "state", type, stateKey);
     const request = { method: "PUT", body: content } as const;
     return (await access.request(SentEvent, `to set ${type}`, path, request)).event_id;
   }
@@ -42,13 +42,13 @@ function actingUser(access: HomeserverAccess, userId: UserId) {
 
     /** Makes a room. It is not repeated when no answer comes; the caller searches for the room first. */
     async createRoom(body: object): Promise<RoomId> {
-      const path = [...CLIENT, "createRoom"];
-      return (await access.request(MadeRoom, "to make a room", path, { method: "POST", body })).room_id;
+      const request = { method: "POST", body } as const;
+      return (await access.request(MadeRoom, "to make a room", client("createRoom"), request)).room_id;
     },
 
     /** `limited`: the homeserver limits us for longer than it may be waited for. */
     async invite(room: RoomId, user: UserId, limitedMaxMs?: number) {
-      const path = [...CLIENT, "rooms", room, "invite"];
+      const path = client("rooms", room, "invite");
       const request = { body: { user_id: user }, limitedMaxMs };
       const { status } = await access.call("POST", "to invite", path, request);
       return status === 200 ? "invited" : status === 429 ? "limited" : "refused";
@@ -61,8 +61,8 @@ function actingUser(access: HomeserverAccess, userId: UserId) {
 
     /** Aliases of this homeserver's that lead to a room which the user is in. */
     async localAliases(room: RoomId): Promise<readonly string[]> {
-      const path = [...CLIENT, "rooms", room, "aliases"];
-      const { aliases } = (await access.call("GET", "to read aliases", path)).body;
+      const { body } = await access.call("GET", "to read aliases", client("rooms", room, "aliases"));
+      const { aliases } = body;
       return Array.isArray(aliases) ? aliases.filter((alias) => typeof alias === "string") : [];
     },
 
@@ -84,10 +84,8 @@ const StateEvent = z.object({
 export type StateEvent = z.output<typeof StateEvent>;
 
 /** Room IDs with spaces and other characters outside the grammar exist, and are rooms as others are. */
-const ReportedRoomId = z
-  .string()
-  .min(1)
-  .transform((id) => id as RoomId);
+const Text = z.string();
+const ReportedRoomId = Text.min(1).transform((id) => id as RoomId);
 
 const WhoAmI = z.object({ user_id: z.custom<UserId>((value) => parseUserId(value) !== undefined) });
 const State = z.object({ state: z.array(StateEvent) });
@@ -100,12 +98,11 @@ const Memberships = z.object({ memberships: z.record(ReportedRoomId, z.string())
 
 /** Of an answer in which an absent member means as much as one of another form. */
 const Members = z.record(z.string(), z.unknown());
-const Deletions = z.object({
-  results: z.array(z.object({ delete_id: z.string().optional(), status: z.string() })),
-});
+const Deletion = z.object({ delete_id: z.string().optional(), status: z.string() });
+const Deletions = z.object({ results: z.array(Deletion) });
 const RUNNING: ReadonlySet<string> = new Set(["active", "scheduled", "purging"]);
 
-const ADMIN = ["_synapse", "admin"] as const;
+const admin = (...path: string[]) => ["_synapse", "admin", ...path];
 const PAGE = 500;
 /** With names as long as an event may be, a page of the usual size would be longer than any answer that is read. */
 const PAGE_OF_LONG_NAMES = 16;
@@ -114,7 +111,7 @@ const STATE_TIMEOUT_MS = 20_000;
 export class SynapseAdminApi extends HomeserverAccess {
   /** The operator's ID. @throws DrawbridgeError `config_invalid` when the token is not one of this server's */
   async operatorOf(own: string): Promise<UserId> {
-    const { user_id } = await this.request(WhoAmI, "whoami", [...CLIENT, "account", "whoami"]);
+    const { user_id } = await this.request(WhoAmI, "whoami", client("account", "whoami"));
     const server = serverOf(user_id);
     if (server === own) return user_id;
     const message = `the registry is of ${own}, and the operator's token of ${server}`;
@@ -127,26 +124,25 @@ export class SynapseAdminApi extends HomeserverAccess {
    * a room that others can move from one page to another, as by its number of members, could be missing.
    */
   rooms() {
-    const path = [...ADMIN, "v1", "rooms"];
+    const path = admin("v1", "rooms");
     const order_by = "creator";
     return everyRoom((page) => this.request(RoomPage, "list rooms", path, { query: { ...page, order_by } }));
   }
 
   /** Rooms in which the homeserver has sent something to another server. */
   destinationRooms(server: ServerName): Promise<readonly RoomId[]> {
-    const path = [...ADMIN, "v1", "federation", "destinations", server, "rooms"];
+    const path = admin("v1", "federation", "destinations", server, "rooms");
     return everyRoom((query) => this.find(RoomPage, "read a destination's rooms", path, { query }));
   }
 
   async memberships(user: UserId): Promise<ReadonlyMap<RoomId, string>> {
-    const path = [...ADMIN, "v1", "users", user, "memberships"];
-    const found = await this.find(Memberships, "read memberships", path);
+    const found = await this.find(Memberships, "read memberships", admin("v1", "users", user, "memberships"));
     return new Map(Object.entries(found?.memberships ?? {}) as [RoomId, string][]);
   }
 
   /** Synapse does not answer as long as it lacks state that another server owes it. @throws DrawbridgeError of this room alone */
   async roomState(room: RoomId, timeoutMs = STATE_TIMEOUT_MS): Promise<readonly StateEvent[] | undefined> {
-    const path = [...ADMIN, "v1", "rooms", room, "state"];
+    const path = admin("v1", "rooms", room, "state");
     return (await this.find(State, "read a room's state", path, { timeoutMs }))?.state;
   }
 
@@ -158,7 +154,7 @@ export class SynapseAdminApi extends HomeserverAccess {
   }
 
   #localUser(user: UserId) {
-    return this.find(Members, "read a user", [...ADMIN, "v2", "users", user]);
+    return this.find(Members, "read a user", admin("v2", "users", user));
   }
 
   /**
@@ -168,9 +164,8 @@ export class SynapseAdminApi extends HomeserverAccess {
   async actAs(user: UserId, validUntil: number): Promise<ActingUser | undefined> {
     const { locked, suspended, shadow_banned } = (await this.#localUser(user)) ?? {};
     if ([locked, suspended, shadow_banned].includes(true)) return undefined;
-    const path = [...ADMIN, "v1", "users", user, "login"];
-    const body = { valid_until_ms: validUntil };
-    const answer = await this.call("POST", "act as a user", path, { body });
+    const path = admin("v1", "users", user, "login");
+    const answer = await this.call("POST", "act as a user", path, { body: { valid_until_ms: validUntil } });
     const token = answer.body["access_token"];
     return answer.status === 200 && typeof token === "string" ? actingUser(this.as(token), user) : undefined;
   }
@@ -178,41 +173,40 @@ export class SynapseAdminApi extends HomeserverAccess {
   /** Empties and blocks a room, in the background; the deletion's ID, undefined when another one is under way (400). */
   async deleteRoom(room: RoomId, purge: boolean): Promise<string | undefined> {
     const body = { block: true, purge, force_purge: false };
-    const answer = await this.call("DELETE", "delete a room", [...ADMIN, "v2", "rooms", room], { body });
+    const answer = await this.call("DELETE", "delete a room", admin("v2", "rooms", room), { body });
     if (answer.status === 400) return undefined;
     return String(expectSuccess(answer, "delete a room")["delete_id"]);
   }
 
   /** How one deletion of a room goes, or all; undefined when none is remembered. A new one is listed a moment late. */
   async deletion(room: RoomId, id?: string): Promise<"running" | "complete" | "failed" | undefined> {
-    const path = [...ADMIN, "v2", "rooms", room, "delete_status"];
+    const path = admin("v2", "rooms", room, "delete_status");
     const found = await this.find(Deletions, "read a deletion's status", path);
-    const states = (found?.results ?? [])
-      .filter(({ delete_id }) => id === undefined || delete_id === id)
-      .map(({ status }) => status);
+    const meant = (found?.results ?? []).filter(({ delete_id }) => id === undefined || delete_id === id);
+    const states = meant.map(({ status }) => status);
     if (states.length === 0) return undefined;
     if (states.some((state) => RUNNING.has(state))) return "running";
     return states.includes("complete") ? "complete" : "failed";
   }
 
   async isBlocked(room: RoomId): Promise<boolean> {
-    const path = [...ADMIN, "v1", "rooms", room, "block"];
+    const path = admin("v1", "rooms", room, "block");
     return (await this.request(Members, "read a room's block", path))["block"] === true;
   }
 
   async unblock(room: RoomId): Promise<void> {
-    const path = [...ADMIN, "v1", "rooms", room, "block"];
+    const path = admin("v1", "rooms", room, "block");
     await this.request(z.unknown(), "unblock a room", path, { method: "PUT", body: { block: false } });
   }
 
   /** Takes away an alias of this homeserver's; not there any more is as good. */
   async deleteAlias(alias: string): Promise<void> {
-    const answer = await this.call("DELETE", "take away an alias", [...CLIENT, "directory", "room", alias]);
+    const answer = await this.call("DELETE", "take away an alias", client("directory", "room", alias));
     if (answer.status !== 404) expectSuccess(answer, "take away an alias");
   }
 
   async roomOfAlias(alias: string): Promise<RoomId | undefined> {
-    const answer = await this.call("GET", "look up an alias", [...CLIENT, "directory", "room", alias]);
+    const answer = await this.call("GET", "look up an alias", client("directory", "room", alias));
     return answer.status === 200 ? ReportedRoomId.safeParse(answer.body["room_id"]).data : undefined;
   }
 }
@@ -223,12 +217,9 @@ async function everyRoom(read: (page: Query) => Promise<z.output<typeof RoomPage
   for (let from = "0", limit = PAGE; ; ) {
     const page = await read({ limit: String(limit), from }).catch((error: unknown) => {
       if (limit === PAGE_OF_LONG_NAMES || !isRefusal(error)) throw error;
-      return "too long" as const;
-    });
-    if (page === "too long") {
       limit = PAGE_OF_LONG_NAMES;
-      continue;
-    }
+      return read({ limit: String(limit), from });
+    });
     found.push(...(page?.rooms ?? []).flatMap((room) => (room.federatable === false ? [] : room.room_id)));
     const next = page?.next_batch ?? page?.next_token;
     if (next === undefined) return found;

@@ -61,12 +61,10 @@ export async function applyProgramFile(file: ProgramFile, text: string, note: No
   return { changed };
 }
 
+type Others = () => Promise<readonly Drift[]>;
+
 /** Drift of these files, and of other parts; what is known is reported also when the rest cannot be known. */
-export async function programDrift(
-  files: readonly ProgramFile[],
-  desired: DesiredPlane,
-  others: () => Promise<readonly Drift[]> = async () => [],
-): Promise<readonly Drift[]> {
+export async function programDrift(files: readonly ProgramFile[], desired: DesiredPlane, others?: Others) {
   const found: Drift[] = [];
   let absent: ProgramFile | undefined;
   for (const file of files) {
@@ -78,12 +76,11 @@ export async function programDrift(
     }
     const digest = await file.digest();
     if (digest === undefined) absent ??= file;
-    else if (digest !== sha256Tagged(text)) {
+    else if (digest !== sha256Tagged(text))
       found.push({ subject: file.name, kind: "not_in_force", found: digest });
-    }
   }
   try {
-    found.push(...(await others()));
+    found.push(...((await others?.()) ?? []));
   } catch (error) {
     if (found.length === 0) throw error;
   }
@@ -103,11 +100,14 @@ export function gatewayState(file: string): GatewayState | undefined {
   return GatewayState.safeParse(parseJson(readIfPresent(file) ?? "")).data;
 }
 
+type Name = Exclude<FollowedFile, "gateway">;
+type Gateway = NonNullable<FederationConfig["gateway"]>;
+
 /** A file of the gateway. It counts as in force only when the gateway itself names its digest (state.json). */
 export function gatewayFile(
-  name: Exclude<FollowedFile, "gateway">,
+  name: Name,
   path: string,
-  gateway: NonNullable<FederationConfig["gateway"]>,
+  gateway: Gateway,
   directory: string,
   clock: Clock,
 ): ProgramFile {

@@ -53,13 +53,10 @@ function refusedFile(path: string, what: string, cause?: unknown): DrawbridgeErr
 /** Takes one line for a person, content-free. */
 export type Note = (text: string) => void;
 
+const Text = z.string();
+
 /** Something that a plane could not bring to the desired state, and why: a closed set of reasons each plane names. */
-export const OutOfReach = z.strictObject({
-  partner: z.string(),
-  subject: z.string(),
-  reason: z.string(),
-  hint: z.string(),
-});
+export const OutOfReach = z.strictObject({ partner: Text, subject: Text, reason: Text, hint: Text });
 export type OutOfReach = Readonly<z.output<typeof OutOfReach>>;
 
 export type PlaneOutcome =
@@ -87,11 +84,11 @@ export function outcomeOf(parts: readonly PartOutcome[]): PlaneOutcome {
 
 export const Drift = z.strictObject({
   /** A file, a room ID, a client ID. */
-  subject: z.string(),
+  subject: Text,
   /** `edited`, `missing`, `extra`, … */
-  kind: z.string(),
+  kind: Text,
   /** SHA-256, tagged, of what was found; null when nothing was. */
-  found: z.string().nullable(),
+  found: Text.nullable(),
 });
 /** With a file whose text the reconciler keeps before the plane overwrites it; absent for anything but a file. */
 export type Drift = z.output<typeof Drift> & { readonly file?: string };

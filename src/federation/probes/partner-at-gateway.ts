@@ -74,9 +74,8 @@ export async function probeInvocation(config: ProbeConfig, sources: ProbeSources
     token = issued;
     return finding;
   });
-  if (token === undefined && client?.heldToken !== undefined) {
+  if (token === undefined && client?.heldToken !== undefined)
     token = readSecret(client.heldToken, config.directory);
-  }
   const invocations = await atEachAgent(config, { ...about, probe: "invoke" }, sources.clock, (agent) =>
     invoke(agent, token, sources),
   );
@@ -96,9 +95,8 @@ async function atEachAgent(
   attempt: (agent: Agent) => Promise<ProbeResult>,
 ): Promise<EvidenceItem[]> {
   const items: EvidenceItem[] = [];
-  for (const agent of agents) {
+  for (const agent of agents)
     items.push(await observe({ ...about, subject: agent.name }, clock, () => attempt(agent)));
-  }
   if (items.length > 0) return items;
   return [await observe({ ...about, subject: null }, clock, () => notConfigured("agents"))];
 }

@@ -54,20 +54,20 @@ function serverWith({ as, target, directory }: ProbeConfig, sources: ProbeSource
       const at = sources.clock.now();
       const content = { origin: origin.name, origin_server_ts: at, pdus: [], edus: [] };
       const path = `/_matrix/federation/v1/send/${id}`;
-      return readHomeserverAnswer(await requests.request(targetName, "PUT", path, content));
+      return readHomeserverAnswer(await requests.request(targetName, path, content));
     },
 
     /** @param observer declines the invitation, if it comes through and is for this user */
     async invite(inviter: string, invitee: string, observer: Person | undefined): Promise<ProbeResult> {
       const made = inviteRequest(origin, inviter, invitee, sources);
-      const answer = await requests.request(targetName, "PUT", made.path, made.content);
+      const answer = await requests.request(targetName, made.path, made.content);
       if (answer.status === 200 && observer?.userId === invitee) await observer.leave(made.roomId);
       return readHomeserverAnswer(answer, [made.eventId]);
     },
 
     async makeJoin(server: string, room: RoomId, userId: string): Promise<ProbeResult> {
       const path = `/_matrix/federation/v1/make_join/${encodeURIComponent(room)}/${encodeURIComponent(userId)}?${ROOM_VERSIONS}`;
-      const answer = await requests.request(server as ServerName, "GET", path);
+      const answer = await requests.request(server as ServerName, path);
       if (!isNoRoomOf(answer)) return readHomeserverAnswer(answer);
       return { verdict: "closed", layer: "room_membership", status: answer.status, reason: "not_in_room" };
     },
@@ -76,7 +76,7 @@ function serverWith({ as, target, directory }: ProbeConfig, sources: ProbeSource
     async history(kind: History, server: string, room: RoomId, eventId: string): Promise<ProbeResult> {
       const [id, inRoom] = [encodeURIComponent(eventId), encodeURIComponent(room)];
       const path = `/_matrix/federation/v1/${kind}/${kind === "event" ? id : `${inRoom}?v=${id}&limit=1`}`;
-      const answer = await requests.request(server as ServerName, "GET", path);
+      const answer = await requests.request(server as ServerName, path);
       const found = readHomeserverAnswer(answer, [eventId]);
       // What a server does not hold, or no longer, it gives to nobody.
       if (answer.status === 404) return { ...found, verdict: "closed", reason: "not_found" };

@@ -154,15 +154,12 @@ function directionsOf(room: ProbedRoom, partner: Person, observer: Person) {
 export async function crossRoom(room: ProbedRoom) {
   const { partner, observer } = room.people;
   if (partner === undefined || observer === undefined) {
-    const missing = notConfigured(partner === undefined ? "user" : "observer");
-    return {
-      items: [
-        await room.item("message_to_target", "partner", () => missing),
-        await room.item("message_to_partner", "operator", () => missing),
-      ],
-      // The probes of history need the ID of a new event, also where nobody observes its arrival.
-      eventId: (await observer?.send(room.id).catch(() => undefined))?.eventId,
-    };
+    const missing = () => notConfigured(partner === undefined ? "user" : "observer");
+    const toTarget = await room.item("message_to_target", "partner", missing);
+    const toPartner = await room.item("message_to_partner", "operator", missing);
+    // The probes of history need the ID of a new event, also where nobody observes its arrival.
+    const sent = await observer?.send(room.id).catch(() => undefined);
+    return { items: [toTarget, toPartner], eventId: sent?.eventId };
   }
   const takers = directionsOf(room, partner, observer).map((direction) => {
     return { direction, waited: reached(), checked: reached() };
@@ -235,15 +232,20 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
   // The preparation is awaited below, unless the event comes first: then nothing that went wrong meanwhile matters.
   preparing.catch(() => undefined);
   const receives = () => direction.receives(eventId);
-  if (await room.within(receives, () => isEnough))
-    return { direct: arrived(eventId), viaWitness: undefined, eventId };
+  const at = { layer: "homeserver", status: 200, references: [eventId] };
+  const hasCome = {
+    direct: { verdict: "open", reason: "arrived", ...at } as const,
+    viaWitness: undefined,
+    eventId,
+  };
+  if (await room.within(receives, () => isEnough)) return hasCome;
   await preparing;
   if (!isMoot) {
     atWitness ??= await arrivalAtWitness(room, eventId);
     await meet("waited");
   }
   const relay = await throughWitness(room, eventId, direction, atWitness, meet);
-  if (relay.hasCome) return { direct: arrived(eventId), viaWitness: undefined, eventId };
+  if (relay.hasCome) return hasCome;
   const isBlind = !relay.passed && (await direction.isBlind());
   // The event is there, and may have come either way.
   const isThere = relay.finding?.verdict === "open";
@@ -296,10 +298,6 @@ async function throughWitness(
   if (!(await receives(eventId))) return { passed };
   const at = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
   return { passed, finding: { verdict: "open", ...at, references: [eventId, later] } as const };
-}
-
-function arrived(eventId: string): ProbeResult {
-  return { verdict: "open", layer: "homeserver", status: 200, reason: "arrived", references: [eventId] };
 }
 
 /** The sender's own homeserver did not take the event. That alone says nothing about the target. */

@@ -116,9 +116,8 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
   }
   const empty = items.filter(({ outcome }) => outcome === "nobody_there");
   const rooms = new Set(empty.flatMap(({ item }) => item.subject ?? []));
-  if (items.some(({ item }) => item.probe === "rooms_shared")) {
+  if (items.some(({ item }) => item.probe === "rooms_shared"))
     lines.push(`No room is shared with ${name}, or open to other servers.`);
-  }
   if (rooms.size > 0) {
     lines.push(
       `Marked -: nobody of ${name}, or nobody here, is in ${[...rooms].join(", ")}. An open plane lets people in and puts nobody there.`,

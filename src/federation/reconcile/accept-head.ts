@@ -33,7 +33,7 @@ export type Assessment =
   | { readonly good: false; readonly refusal: Refusal };
 
 /** Also says whether a head is accepted that does not come after the one accepted last. */
-type HeadContext = Federation & { readonly allowNonFastForward?: boolean };
+export type HeadContext = Federation & { readonly allowNonFastForward?: boolean };
 
 /** Why a revision is refused for where it comes from: its place in the branch, or a commit's signature or date. */
 export async function assessOrigin(revision: Revision, context: HeadContext): Promise<Refusal | undefined> {

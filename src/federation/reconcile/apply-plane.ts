@@ -118,8 +118,7 @@ export function isRetryDue(applied: Applied | null, nowMs: number): boolean {
 function afterAttempt(before: PlaneRecord, applied: Applied, repaired: boolean): PlaneRecord {
   const { revision, digest, at } = applied;
   // An attempt at another state in between, ended or not, makes this one a new state.
-  const isSame =
-    before.applied?.digest === digest && (before.applying === null || before.applying.digest === digest);
+  const isSame = before.applied?.digest === digest && (before.applying ?? applied).digest === digest;
   const firstAt = isSame ? (before.applied?.firstAt ?? at) : at;
   const record = { ...before, applying: null, applied: { ...applied, firstAt } };
   if (applied.outcome !== "in_force") return record;
@@ -133,12 +132,9 @@ function afterAttempt(before: PlaneRecord, applied: Applied, repaired: boolean):
 }
 
 function withRevision(record: PlaneRecord, revision: Revision): PlaneRecord {
-  if (record.applied === null || record.applied.revision === revision) return record;
-  return {
-    ...record,
-    applied: { ...record.applied, revision },
-    inForce: record.inForce === null ? null : { ...record.inForce, revision },
-  };
+  const { applied, inForce } = record;
+  if (applied === null || applied.revision === revision) return record;
+  return { ...record, applied: { ...applied, revision }, inForce: inForce && { ...inForce, revision } };
 }
 
 /** Differences that no attempt of ours has made: from each state that may be there after an attempt without an end. */

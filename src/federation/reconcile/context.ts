@@ -55,31 +55,21 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
 // What the reconciler reports while it works: to a log, or to a person who waits.
 // Invariant: content-free: revisions, digests, planes, reasons, codes, identifiers.
 
+type Ended = Pick<Applied, "revision" | "digest" | "outcome" | "reason" | "outOfReach" | "retryAt"> & {
+  durationMs: number;
+};
+
 export type ReconcileEvent =
-  | {
-      readonly event: "head_accepted";
-      readonly revision: string;
-      /** Of the planes; null where one plane alone is applied. */
-      readonly order: "closing" | "opening" | null;
-    }
+  /** `order` is of the planes; null where one plane alone is applied. */
+  | Readonly<{ event: "head_accepted"; revision: string; order: "closing" | "opening" | null }>
   /** The branch's head is not accepted; the last good revision stays in force, or none was ever accepted. */
-  | ({
-      readonly event: "head_refused";
-      readonly revision: string | null;
-      readonly inForce: string | null;
-    } & Refusal)
-  | { readonly event: "plane_begun"; readonly plane: PlaneName; readonly revision: string }
-  | ({
-      readonly event: "plane_ended";
-      readonly plane: PlaneName;
-      readonly changed: boolean;
-      readonly hint: string | null;
-      readonly durationMs: number;
-    } & Pick<Applied, "revision" | "digest" | "outcome" | "reason" | "outOfReach" | "retryAt">)
-  | { readonly event: "plane_waits"; readonly plane: PlaneName }
-  | { readonly event: "drift"; readonly record: DriftRecord }
-  | { readonly event: "drift_unknown"; readonly plane: PlaneName; readonly code: string }
-  | { readonly event: "state_damaged"; readonly file: string };
+  | Readonly<{ event: "head_refused"; revision: string | null; inForce: string | null } & Refusal>
+  | Readonly<{ event: "plane_begun"; plane: PlaneName; revision: string }>
+  | Readonly<{ event: "plane_ended"; plane: PlaneName; changed: boolean; hint: string | null } & Ended>
+  | Readonly<{ event: "plane_waits"; plane: PlaneName }>
+  | Readonly<{ event: "drift"; record: DriftRecord }>
+  | Readonly<{ event: "drift_unknown"; plane: PlaneName; code: string }>
+  | Readonly<{ event: "state_damaged"; file: string }>;
 
 export interface Reporter {
   event(event: ReconcileEvent): void;

@@ -19,9 +19,7 @@ export type RevisionFiles = Readonly<Awaited<ReturnType<typeof readRevision>>>;
 export async function readRevision(repository: Repository, revision: Revision, cache: PartnerCache) {
   const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
   const registry = entries.filter(({ path }) => !isRenderedPath(path));
-  const unknown = registry.flatMap((entry) =>
-    isFile(entry) && !cache.has(entry.blobId) ? [entry.blobId] : [],
-  );
+  const unknown = registry.flatMap((one) => (isFile(one) && !cache.has(one.blobId) ? [one.blobId] : []));
   const rendered = entries.filter((entry) => entry.path.startsWith(RENDERED) && !isSubmodule(entry));
   const texts = await repository.blobs([...unknown, ...rendered.map(({ blobId }) => blobId)]);
   return {

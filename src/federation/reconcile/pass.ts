@@ -3,10 +3,10 @@
 // transport is cut only after the rooms have sent their bans and ACLs. After the border has closed the rooms are applied
 // once more, because what a closing partner had sent before may have been processed in between.
 import { CLOSING_ORDER, OPENING_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
-import { clientsInForce, planeState, type Registry } from "../registry/partner.ts";
+import { clientsInForce, closedPlanes, planeState, type Registry } from "../registry/partner.ts";
 import type { Revision } from "../repository/repository.ts";
 import { readHead, readPlane, writeHead } from "../state/plane-records.ts";
-import { assess } from "./accept-head.ts";
+import { assess, type HeadContext } from "./accept-head.ts";
 import { type AppliedPlane, type PlaneStep, stepPlane } from "./apply-plane.ts";
 import { type Federation, timestamp } from "./context.ts";
 import { type DesiredState, stateAt } from "./desired-state.ts";
@@ -35,13 +35,12 @@ export async function runPass(context: Federation, options: PassOptions = {}) {
 async function onePass(context: Federation, options: PassOptions, mayRestart: boolean) {
   const states = new Map<Revision, DesiredState | undefined>();
   const stateOf = async (revision: Revision) => {
-    if (!states.has(revision)) {
-      states.set(revision, await stateAt(context, revision).catch(() => undefined));
-    }
+    if (!states.has(revision)) states.set(revision, await stateAt(context, revision).catch(() => undefined));
     return states.get(revision);
   };
+  const { allowNonFastForward = false } = options;
   const head = await context.repository.head();
-  const { desired, refusal, isNew } = await acceptHead(context, head, options, stateOf);
+  const { desired, refusal, isNew } = await acceptHead({ ...context, allowNonFastForward }, head, stateOf);
   if (desired === "superseded") return "superseded";
   if (desired === undefined)
     return { head, refusal, revision: undefined, direction: undefined, desired, planes: [] };
@@ -71,17 +70,11 @@ async function onePass(context: Federation, options: PassOptions, mayRestart: bo
 }
 
 /** The state that is to be in force: the head's, or the last good one's; and whether it was not accepted before. */
-async function acceptHead(
-  context: Federation,
-  head: Revision | undefined,
-  options: PassOptions,
-  stateOf: PlaneStep["stateOf"],
-) {
+async function acceptHead(context: HeadContext, head: Revision | undefined, stateOf: PlaneStep["stateOf"]) {
   const { state, clock, reporter } = context;
   const before = readHead(state);
   const accepted = before.accepted?.revision;
-  const { allowNonFastForward = false } = options;
-  const assessment = await assess(head, { ...context, allowNonFastForward });
+  const assessment = await assess(head, context);
   const at = timestamp(clock.now());
   const isSuperseded = await state.locked("head", clock, async () => {
     // Another process may have accepted a newer revision while this one was being read.
@@ -164,9 +157,7 @@ export type Direction = "closing" | "opening";
 
 export function directionOf(before: Registry | undefined, after: Registry): Direction {
   if (before === undefined) {
-    const isOpen = after.partners.every(({ partner }) =>
-      PLANE_NAMES.every((plane) => planeState(partner, plane) === "open"),
-    );
+    const isOpen = after.partners.every(({ partner }) => closedPlanes(partner).length === 0);
     return isOpen ? "opening" : "closing";
   }
   const admitted = new Set(admissionsOf(after));

@@ -39,6 +39,8 @@ const InForce = Mark.extend({
   repairedAt: Time.nullable().default(null),
 });
 
+const DriftCheck = z.strictObject({ succeededAt: Time.nullable(), differences: z.int().min(0).nullable() });
+
 const PlaneRecord = z.strictObject({
   version: z.literal(1),
   plane: z.enum(PLANE_NAMES),
@@ -47,9 +49,7 @@ const PlaneRecord = z.strictObject({
   applied: Applied.nullable(),
   inForce: InForce.nullable(),
   /** The last drift check; `differences` is null where it failed, `succeededAt` where none has ever succeeded. */
-  driftCheck: z
-    .strictObject({ succeededAt: Time.nullable(), differences: z.int().min(0).nullable() })
-    .nullable(),
+  driftCheck: DriftCheck.nullable(),
 });
 export type PlaneRecord = z.output<typeof PlaneRecord>;
 
@@ -132,11 +132,8 @@ export function keepDrift(state: StateFolder, plane: PlaneName, drift: Drift, re
 }
 
 export function recentDrift(state: StateFolder, limit: number): readonly DriftRecord[] {
-  return state
-    .names("drift")
-    .toReversed()
-    .slice(0, limit)
-    .flatMap((name) => state.read(DriftRecord, join("drift", name), () => undefined) ?? []);
+  const names = state.names("drift").toReversed().slice(0, limit);
+  return names.flatMap((name) => state.read(DriftRecord, join("drift", name), () => undefined) ?? []);
 }
 
 function keepText(state: StateFolder, file: string): string | null {
@@ -156,10 +153,8 @@ function keepText(state: StateFolder, file: string): string | null {
 function forgetOldest(state: StateFolder, folder: string): void {
   const all = state.names(folder);
   if (all.length <= KEPT_MAX) return;
-  const aged = all
-    .map((name) => ({ name, at: statSync(join(state.path, folder, name)).mtimeMs }))
-    .sort((left, right) => left.at - right.at);
-  for (const { name } of aged.slice(0, all.length - KEPT_MAX)) {
+  const aged = all.map((name) => ({ name, at: statSync(join(state.path, folder, name)).mtimeMs }));
+  aged.sort((left, right) => left.at - right.at);
+  for (const { name } of aged.slice(0, all.length - KEPT_MAX))
     rmSync(join(state.path, folder, name), { force: true });
-  }
 }

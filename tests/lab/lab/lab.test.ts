@@ -164,7 +164,6 @@ describe("the lab", () => {
     t.after(() => requests.close());
     const answer = await requests.request(
       to.serverName as ServerName,
-      "PUT",
       `/_matrix/federation/v1/send/${systemRandom.bytes(8).toString("hex")}`,
       { origin: from.serverName, origin_server_ts: systemClock.now(), pdus: [], edus: [] },
     );

@@ -110,12 +110,9 @@ const Status = z.object({
 });
 export type BorderStatus = z.output<typeof Status>;
 
-const Enforcement = z.object({
-  allowed: z.boolean(),
-  cached: z.boolean(),
-  state_event_id: z.string().nullable(),
-  enforces_state: z.boolean(),
-});
+const Flag = z.boolean();
+const EventId = z.string().nullable();
+const Enforcement = z.object({ allowed: Flag, cached: Flag, state_event_id: EventId, enforces_state: Flag });
 
 const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
 const Differences = z.object({ differing: z.array(z.string()), compared: z.int().min(1) });

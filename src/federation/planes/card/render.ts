@@ -81,16 +81,14 @@ function publicationOf(registry: Registry): string {
   return yamlFile({ version: 1, cards: Object.fromEntries(cards) });
 }
 
-const keySetOf = ({ cardKeys }: OfferedAgent) => ({
-  keys: cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId })),
-});
+const keysIn = ({ cardKeys }: OfferedAgent) => cardKeys.map(({ keyId, jwk }) => ({ ...jwk, kid: keyId }));
 
 /** A JWK Set (RFC 7517) an agent: what partners compare their pins with. */
 function keysOf(registry: Registry): string {
   const agents = Object.entries(registry.organisation.agents)
     .filter(([, { cardKeys }]) => cardKeys.length > 0)
     .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([name, agent]) => [name, keySetOf(agent)] as const);
+    .map(([name, agent]) => [name, { keys: keysIn(agent) }] as const);
   return jsonText({ agents: Object.fromEntries(agents) });
 }
 

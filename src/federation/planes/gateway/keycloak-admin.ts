@@ -93,8 +93,7 @@ const OWNER_ATTRIBUTE = "drawbridge.owner";
 const ADOPTED_ATTRIBUTE = "drawbridge.adopted";
 
 /** Of a client that others made anything may be null, and must not keep its own clients from being listed. */
-const orNone = <T>(schema: z.ZodType<T>, none: NoInfer<T>) =>
-  schema.nullish().transform((one) => one ?? none);
+const orNone = <T>(schema: z.ZodType<T>, none: NoInfer<T>) => schema.nullish().transform((it) => it ?? none);
 const Texts = orNone(z.record(z.string(), z.string().nullable()), {});
 const Names = orNone(z.array(z.string()), []);
 

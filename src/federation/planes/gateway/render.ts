@@ -42,7 +42,7 @@ function invocationOf(registry: Registry) {
       })
       .sort((a, b) => (a.name < b.name ? -1 : 1)),
     quotas: callers
-      .flatMap(({ clientId, quota }) => (quota === undefined ? [] : [[clientId, quota] as const]))
+      .flatMap(({ clientId: id, quota }) => (quota === undefined ? [] : [[id, quota] as const]))
       .sort(([a], [b]) => (a < b ? -1 : 1)),
   };
 }

@@ -101,12 +101,10 @@ export function gatewayRuntime(config: FederationConfig, clock: Clock): PlaneRun
       // The partner's clients when its removal was opened are covered.
       const clients = [...new Set([partner.azp, ...declared, ...covering])].map(async (azp) => {
         const client = await clientOf(azp);
+        const issued = { verdict: VERDICTS[client], reason: client };
         return [
           await observe("callers_in_force", "gateway", azp, async () => callersInForce(invocation, azp)),
-          await observe("issuer_client", "issuer", azp, async () => ({
-            verdict: VERDICTS[client],
-            reason: client,
-          })),
+          await observe("issuer_client", "issuer", azp, async () => issued),
           await observe("live_tokens", "issuer", azp, async () => liveTokens(client, clock)),
         ];
       });

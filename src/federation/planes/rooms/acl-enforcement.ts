@@ -82,13 +82,9 @@ export async function enforceAtHome(session: RoomsSession, rooms: readonly RoomI
 type Named = Pick<ClosingPartner, "serverName">;
 
 /** Whether other servers must show a room's ACL: it is of our making, or denies a partner whom the room concerns. */
-export function mustBeProven(
-  { acl }: Pick<RoomState, "acl">,
-  concerned: readonly Named[],
-  isOfOurs: boolean,
-) {
+export function mustBeProven({ acl }: Pick<RoomState, "acl">, concerned: readonly Named[], isOurs: boolean) {
   if (acl === undefined) return false;
-  return isOfOurs || concerned.some(({ serverName }) => deniedByEnforcement(acl.content, serverName));
+  return isOurs || concerned.some(({ serverName }) => deniedByEnforcement(acl.content, serverName));
 }
 
 export function retainedServers(session: RoomsSession, state: RoomState): readonly ServerName[] {
@@ -103,9 +99,8 @@ export async function enforceAtRetained(session: RoomsSession, rooms: readonly R
   for (const state of rooms) {
     if (state.acl === undefined) continue;
     const proof: Proof = { room: state.roomId, event: state.acl.eventId, resending: undefined };
-    for (const server of retainedServers(session, state)) {
+    for (const server of retainedServers(session, state))
       waiting.set(server, [...(waiting.get(server) ?? []), proof]);
-    }
   }
   const gaps = [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs));
   return (await Promise.all(gaps)).flat();

@@ -113,12 +113,8 @@ function matchesGlob(glob: string, text: string): boolean {
 
 /** A found ACL with nothing but names in it, sorted. An absent `allow` admits nobody; an absent ACL everybody. */
 export function aclNames(acl: FoundAcl | undefined): ServerAcl {
-  const { allow = [], deny = [], allow_ip_literals } = acl ?? { allow: ["*"] };
-  return {
-    allow: sortedNames(allow),
-    deny: sortedNames(deny),
-    allow_ip_literals: allow_ip_literals !== false,
-  };
+  const { allow = [], deny = [], allow_ip_literals: literals } = acl ?? { allow: ["*"] };
+  return { allow: sortedNames(allow), deny: sortedNames(deny), allow_ip_literals: literals !== false };
 }
 
 export function isSameAcl(found: FoundAcl | undefined, desired: ServerAcl): boolean {

@@ -44,17 +44,15 @@ export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
   const obstacles = [...pass.settled.values()]
     .filter(({ room }) => !ended.rooms.has(room))
     .flatMap(({ room, obstacles: some }) => some.map((one) => ({ room, ...one })));
-  for (const room of pass.unread) {
+  for (const room of pass.unread)
     obstacles.push(...blockAll([], session, "unread").map((one) => ({ room, ...one })));
-  }
   const found = new Map<string, OutOfReach>();
   const add = (partner: string, subject: string, reason: RoomReason) => {
     found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
   };
   const { closing, own } = session.intent;
-  for (const { room, partner, reason } of [...obstacles, ...ended.obstacles]) {
+  for (const { room, partner, reason } of [...obstacles, ...ended.obstacles])
     add(partner, visibleId(room), reason);
-  }
   for (const { room, server, reason } of gaps) {
     const concerned = pass.settled.get(room)?.plan.concerned ?? [];
     const partners = concerned.length > 0 ? concerned : closing;

@@ -64,15 +64,11 @@ function numberOr(value: unknown, otherwise: number): number {
 export function withIntegers(content: unknown): UnknownObject {
   const members = Object.entries(membersOf(content)).map(([name, value]) => {
     if (isObject(value)) return [name, withIntegers(value)];
-    return [name, typeof value === "string" || typeof value === "number" ? integerOr(value) : value];
+    const level = numberOr(value, Number.NaN);
+    const integer = Math.min(Math.max(Math.trunc(level), Number.MIN_SAFE_INTEGER), Number.MAX_SAFE_INTEGER);
+    return [name, Number.isNaN(level) ? value : integer];
   });
   return Object.fromEntries(members);
-}
-
-function integerOr(value: string | number): string | number {
-  const level = numberOr(value, Number.NaN);
-  if (Number.isNaN(level)) return value;
-  return Math.min(Math.max(Math.trunc(level), Number.MIN_SAFE_INTEGER), Number.MAX_SAFE_INTEGER);
 }
 
 /** Whether no level binds a room's creators. */

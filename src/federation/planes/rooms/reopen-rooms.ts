@@ -234,9 +234,8 @@ function restoredLevels({ session, partner, record, state }: RecordedRoom): Unkn
     const { invite: _, ...kept } = content;
     levels = invite.before === null ? kept : { ...kept, invite: invite.before };
   }
-  if (readOnly !== undefined && !others.some((other) => other.readOnly)) {
+  if (readOnly !== undefined && !others.some((other) => other.readOnly))
     levels = writable(levels ?? content, readOnly);
-  }
   return levels === undefined || JSON.stringify(levels) === JSON.stringify(content) ? undefined : levels;
 }
 

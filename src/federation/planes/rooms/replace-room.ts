@@ -53,9 +53,8 @@ export async function replaceRoom(ending: EndingRoom) {
     const isThere = before !== undefined && (await isOneOfOursIn(session, before.to));
     let creator = known?.replace?.creator;
     const isAble = async (user: UserId) => isThere || (await session.tokens.as(user)) !== undefined;
-    if (creator === undefined || (creator !== null && !(await isAble(creator)))) {
+    if (creator === undefined || (creator !== null && !(await isAble(creator))))
       creator = await whoReplaces(ending);
-    }
     if (known?.replace === undefined) {
       await announce(session, concerned, (partner) => {
         const users = presentOf(state, partner).map((user) => ({ user, before: presenceOf(state, user) }));

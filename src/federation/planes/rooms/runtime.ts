@@ -129,14 +129,9 @@ function unread({ code }: DrawbridgeError): readonly Found[] {
   return ["room_acl", "room_enforcement", "room_members"].map((probe) => ({ probe, ...about }));
 }
 
-type Findings = Promise<readonly Found[]>;
+type Items = Promise<readonly Found[]>;
 
-async function findings(
-  session: RoomsSession,
-  partner: ServerName,
-  room: RoomId,
-  isCovered: boolean,
-): Findings {
+async function findings(session: RoomsSession, partner: ServerName, room: RoomId, isCovered: boolean): Items {
   const { own } = session.intent;
   const state = await readRoom(session, room);
   const record = recordOf(session, partner, room);

@@ -88,9 +88,8 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
     case "banned": {
       const { user, event } = entry;
       const ban = record.bans.get(user);
-      return ban === undefined
-        ? record
-        : { ...record, bans: new Map(record.bans).set(user, { ...ban, event }) };
+      if (ban === undefined) return record;
+      return { ...record, bans: new Map(record.bans).set(user, { ...ban, event }) };
     }
     case "acl":
       return { ...record, acl: record.acl ?? entry };
@@ -237,7 +236,6 @@ export async function announce(
   partners: readonly ClosingPartner[],
   entry: (partner: string) => JournalEntry,
 ): Promise<void> {
-  await Promise.all(
-    partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName))),
-  );
+  const writing = partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName)));
+  await Promise.all(writing);
 }

@@ -112,7 +112,7 @@ describe("the transport plane on a real homeserver", () => {
       for (let attempt = 0; ; attempt++) {
         const path = `/_matrix/federation/v1/send/t${systemClock.now()}`;
         const content = { origin: from.name, origin_server_ts: systemClock.now(), pdus: [] };
-        const answer = await requests.request(to.name, "PUT", path, content);
+        const answer = await requests.request(to.name, path, content);
         if (answer.status !== 401) return answer;
         assert.ok(attempt < 20, `${JSON.stringify(answer.body)}\n${to.log().slice(-2_000)}`);
         await systemClock.sleep(500);

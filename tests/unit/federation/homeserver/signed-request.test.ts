@@ -23,7 +23,7 @@ describe("signed federation requests", () => {
     const signed = signedRequests({ name: "a.test" as ServerName, signingKey: `ed25519 1 ${SEED}` });
     t.after(() => signed.close());
     for (const server of ["a.test/path?", "a.test@127.0.0.1:9", "a.test#", ""]) {
-      await assert.rejects(signed.request(server as ServerName, "GET", "/x"), {
+      await assert.rejects(signed.request(server as ServerName, "/x"), {
         message: "the destination is no server name",
       });
     }
@@ -49,8 +49,8 @@ describe("signed federation requests", () => {
         proxyUrl,
       });
       t.after(() => signed.close());
-      assert.deepEqual((await signed.request(name, "GET", "/fits")).body, { x: "" });
-      assert.deepEqual((await signed.request(name, "GET", "/larger")).body, {});
+      assert.deepEqual((await signed.request(name, "/fits")).body, { x: "" });
+      assert.deepEqual((await signed.request(name, "/larger")).body, {});
     }
     assert.deepEqual(versions, ["1.1", "1.1", "1.1", "1.1"]);
   });

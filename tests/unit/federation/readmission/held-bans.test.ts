@@ -16,7 +16,7 @@ function server(
   const asked: string[] = [];
   return {
     asked,
-    request: async (_to: ServerName, _method: string, path: string) => {
+    request: async (_to: ServerName, path: string) => {
       const event = decodeURIComponent(path.split("/").at(-1) ?? "");
       asked.push(event);
       const status = statuses[event] ?? others;
