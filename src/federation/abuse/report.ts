@@ -2,7 +2,6 @@
 // Invariants: unknown fields are refused; a reference has the very form of an event ID, a policy digest or a key ID, so that
 // a sentence cannot stand in its place; a problem names a field of the schema and never repeats what the report holds.
 // Published as registry/abuse-report.schema.json and docs/reference/schemas/svc.federation.abuse-report.v1.schema.json.
-
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, sha256Tagged } from "../../domain/digest.ts";
@@ -94,7 +93,6 @@ function describeIssue(issue: z.core.$ZodIssue): string {
 
 const PAYLOAD_TYPE = "application/vnd.drawbridge.sent-abuse-report.v1+json";
 const ENVELOPE_BYTES_MAX = 512 * 1024;
-
 const SentReport = z.strictObject({ to: ServerName, sent_at: Instant, report: z.unknown() });
 
 export type Origin = ReturnType<typeof readSignedReport>["origin"];

@@ -11,7 +11,6 @@ import { httpAgent, type JsonRequest, requestJson, retryAfterMs } from "../../ru
 
 /** The body is empty where the answer's was no JSON object. */
 export type MatrixAnswer = Readonly<ReturnType<typeof matrixAnswer>>;
-
 export type Query = Readonly<Record<string, string>>;
 type Method = "GET" | "PUT" | "POST" | "DELETE";
 type Path = readonly string[];

@@ -1,6 +1,5 @@
 // The homeserver's admin API (Synapse). Invariants: every answer is checked where it comes in; a room or user that
 // does not exist is a value; IDs that the homeserver reports are used although the grammar excludes some of them.
-
 import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
@@ -101,7 +100,6 @@ const Members = z.record(z.string(), z.unknown());
 const Deletion = z.object({ delete_id: z.string().optional(), status: z.string() });
 const Deletions = z.object({ results: z.array(Deletion) });
 const RUNNING: ReadonlySet<string> = new Set(["active", "scheduled", "purging"]);
-
 const admin = (...path: string[]) => ["_synapse", "admin", ...path];
 const PAGE = 500;
 /** With names as long as an event may be, a page of the usual size would be longer than any answer that is read. */

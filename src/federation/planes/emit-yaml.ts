@@ -19,9 +19,8 @@ export function yamlDocuments(values: readonly PlainMap[]): string {
 
 function mapText(map: PlainMap, indent: string): string {
   let text = "";
-  for (const [key, value] of Object.entries(map)) {
+  for (const [key, value] of Object.entries(map))
     if (value !== undefined) text += `${indent}${scalar(key)}:${valueText(value, indent)}`;
-  }
   return text;
 }
 
@@ -53,7 +52,6 @@ function literal(text: string, indent: string): string {
 
 /** What a literal block keeps unchanged: printable ASCII, no blank first or before a line break, one of which ends it. */
 const LONG_TEXT = /^(?!.* \n)[!-~](?:[\n -~]*[!-~])?\n$/s;
-
 const PLAIN = /^[A-Za-z/][A-Za-z0-9._/-]*(?::[A-Za-z0-9._/-]+)*$/;
 // What some YAML reader takes for a boolean or for nothing.
 const WORDS = new Set(["true", "false", "yes", "no", "on", "off", "y", "n", "null"]);

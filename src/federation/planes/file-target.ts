@@ -104,13 +104,7 @@ type Name = Exclude<FollowedFile, "gateway">;
 type Gateway = NonNullable<FederationConfig["gateway"]>;
 
 /** A file of the gateway. It counts as in force only when the gateway itself names its digest (state.json). */
-export function gatewayFile(
-  name: Name,
-  path: string,
-  gateway: Gateway,
-  directory: string,
-  clock: Clock,
-): ProgramFile {
+export function gatewayFile(name: Name, path: string, gateway: Gateway, directory: string, clock: Clock) {
   const stateFile = resolve(directory, gateway.stateFile);
   const refusal = (what: string) =>
     new DrawbridgeError("gateway_refused", what, {
@@ -132,5 +126,5 @@ export function gatewayFile(
         if (waited >= IN_FORCE_WITHIN_MS) throw refusal(`the gateway does not load its ${name} file`);
       }
     },
-  };
+  } satisfies ProgramFile;
 }

@@ -12,7 +12,6 @@ import type { Resource } from "./kubernetes.ts";
 
 /** Text by path below `rendered/` (one machine) or `kubernetes/`, such as `border/policy.json`. */
 export type RenderedFiles = ReadonlyMap<string, string>;
-
 type ResourceFiles = Readonly<Record<string, readonly Resource[]>>;
 
 export interface PlaneRender {

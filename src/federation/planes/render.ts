@@ -27,9 +27,8 @@ export function renderAll(registry: Registry): ReadonlyMap<string, string> {
     const rendered = render(registry);
     for (const [path, text] of rendered) files.set(`rendered/${path}`, text);
     if (target === undefined || kubernetes === undefined) continue;
-    for (const [path, resources] of Object.entries(kubernetes(rendered, registry, target))) {
+    for (const [path, resources] of Object.entries(kubernetes(rendered, registry, target)))
       if (resources.length > 0) files.set(`kubernetes/${path}`, resourcesText(target, plane, resources));
-    }
   }
   return files;
 }

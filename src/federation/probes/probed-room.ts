@@ -232,12 +232,8 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
   // The preparation is awaited below, unless the event comes first: then nothing that went wrong meanwhile matters.
   preparing.catch(() => undefined);
   const receives = () => direction.receives(eventId);
-  const at = { layer: "homeserver", status: 200, references: [eventId] };
-  const hasCome = {
-    direct: { verdict: "open", reason: "arrived", ...at } as const,
-    viaWitness: undefined,
-    eventId,
-  };
+  const arrived = { layer: "homeserver", status: 200, reason: "arrived", references: [eventId] };
+  const hasCome = { direct: { verdict: "open", ...arrived } as const, viaWitness: undefined, eventId };
   if (await room.within(receives, () => isEnough)) return hasCome;
   await preparing;
   if (!isMoot) {

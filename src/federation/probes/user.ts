@@ -15,7 +15,6 @@ const CLIENT = "/_matrix/client/v3";
 const PROBE_TYPE = "drawbridge.federation.probe";
 
 export type ProbeSources = Pick<Federation, "clock" | "random">;
-
 export type Person = ReturnType<typeof personWith>;
 
 /** Acts as a user of probe.yaml. Any status is an answer. @throws whatever the network throws, from each method */

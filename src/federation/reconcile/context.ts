@@ -55,9 +55,7 @@ export async function openFederation(config: FederationConfig, options: OpenOpti
 // What the reconciler reports while it works: to a log, or to a person who waits.
 // Invariant: content-free: revisions, digests, planes, reasons, codes, identifiers.
 
-type Ended = Pick<Applied, "revision" | "digest" | "outcome" | "reason" | "outOfReach" | "retryAt"> & {
-  durationMs: number;
-};
+type Ended = Omit<Applied, "at" | "firstAt" | "attempts"> & { durationMs: number };
 
 export type ReconcileEvent =
   /** `order` is of the planes; null where one plane alone is applied. */

@@ -20,6 +20,7 @@ export async function readRevision(repository: Repository, revision: Revision, c
   const entries = await repository.list(revision, ["registry", "rendered", "kubernetes"]);
   const registry = entries.filter(({ path }) => !isRenderedPath(path));
   const unknown = registry.flatMap((one) => (isFile(one) && !cache.has(one.blobId) ? [one.blobId] : []));
+  const all = entries.filter(({ path }) => isRenderedPath(path));
   const rendered = entries.filter((entry) => entry.path.startsWith(RENDERED) && !isSubmodule(entry));
   const texts = await repository.blobs([...unknown, ...rendered.map(({ blobId }) => blobId)]);
   return {
@@ -32,11 +33,7 @@ export async function readRevision(repository: Repository, revision: Revision, c
       }),
     ),
     rendered: new Map(rendered.map(({ path, blobId }) => [path, texts.get(blobId) ?? ""])),
-    renderedBlobs: new Map(
-      entries
-        .filter(({ path }) => isRenderedPath(path))
-        .map(({ path, blobId, mode }) => [path, mode === PLAIN_FILE ? blobId : null]),
-    ),
+    renderedBlobs: new Map(all.map(({ path, blobId, mode }) => [path, mode === PLAIN_FILE ? blobId : null])),
   };
 }
 
@@ -52,9 +49,8 @@ export function renderedChanges(revision: Revision, { renderedBlobs }: RevisionF
   const changes = new Map<string, string | null>();
   const wanted = renderAll(registry);
   for (const path of renderedBlobs.keys()) if (!wanted.has(path)) changes.set(path, null);
-  for (const [path, text] of wanted) {
+  for (const [path, text] of wanted)
     if (renderedBlobs.get(path) !== blobIdOf(text, revision)) changes.set(path, text);
-  }
   return changes;
 }
 

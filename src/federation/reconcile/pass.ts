@@ -21,7 +21,6 @@ export interface PassOptions extends Pick<PlaneStep, "force" | "again" | "checkD
 }
 
 export type PlaneReport = AppliedPlane & { readonly plane: PlaneName };
-
 export type PassResult = Awaited<ReturnType<typeof runPass>>;
 
 /** `revision`: what was applied, the head or the last good one; `direction`: undefined where that is one plane, or nothing. */

@@ -1,6 +1,5 @@
 // The folder in which federation control keeps its records and locks. Invariants: mode 0700; every file is whole
 // and flushed before the next step begins; a lock is freed by the kernel when its holder ends, however it ends.
-
 import { chmodSync, type Dirent, mkdirSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type * as z from "zod";

@@ -16,7 +16,6 @@ import type { StateFolder } from "./folder.ts";
 
 const RevisionField = GitRevision.transform((value) => value as Revision);
 const Time = z.iso.datetime();
-
 const Mark = z.strictObject({ revision: RevisionField, digest: Sha256Digest, at: Time });
 
 export const OutcomeName = z.enum(["in_force", "incomplete", "deferred", "failed"]);

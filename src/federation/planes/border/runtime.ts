@@ -113,13 +113,11 @@ export type BorderStatus = z.output<typeof Status>;
 const Flag = z.boolean();
 const EventId = z.string().nullable();
 const Enforcement = z.object({ allowed: Flag, cached: Flag, state_event_id: EventId, enforces_state: Flag });
-
-const Check = z.object({ allowed: z.boolean(), policy_digest: Sha256Digest.nullable() });
+const Check = z.object({ allowed: Flag, policy_digest: Sha256Digest.nullable() });
 const Differences = z.object({ differing: z.array(z.string()), compared: z.int().min(1) });
 const Refreshed = z.object({ refreshed: z.literal(true) });
 
 const PREFIX = "/_synapse/client/drawbridge/v1";
-
 const TOKEN_HINT = "Put the token of the homeserver's status_token_file where border.statusToken says.";
 const ABOUT = {
   what: "the border module's status resource",

@@ -14,7 +14,6 @@ import type { Drift } from "../plane.ts";
 import * as keycloak from "./keycloak-admin.ts";
 
 type KeycloakClient = keycloak.KeycloakClient;
-
 type IssuedClient = ClientsFile["clients"][number];
 
 export interface IssuerIntent {
@@ -140,9 +139,8 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
       if (extra.length === 0) continue;
       const scopes = await scopesAt(`${at}/${kind}`);
       ok = scopes !== undefined && ok;
-      for (const { id, name } of scopes ?? []) {
+      for (const { id, name } of scopes ?? [])
         if (extra.includes(name)) ok = (await succeeds("DELETE", `${at}/${kind}/${id}`)) && ok;
-      }
     }
     if (!found.defaultClientScopes.includes(keycloak.BASIC_SCOPE)) {
       const basic = (await scopesAt("client-scopes"))?.find(({ name }) => name === keycloak.BASIC_SCOPE);
@@ -203,9 +201,8 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
       else if (await repair()) changed = true;
       else failures.set(drift.subject, "issuer_refused");
     }
-    for (const { drift } of changed ? await differences(intent) : []) {
+    for (const { drift } of changed ? await differences(intent) : [])
       if (!failures.has(drift.subject)) failures.set(drift.subject, "issuer_refused");
-    }
     return { changed, failures };
   }
 

@@ -121,7 +121,6 @@ export type KeycloakClient = z.output<typeof KeycloakClient>;
 /** `basic` brings the subject; Keycloak adds `service_account` by itself. */
 export const BASIC_SCOPE = "basic";
 const SCOPES: ReadonlySet<string> = new Set([BASIC_SCOPE, "service_account"]);
-
 export const AUDIENCE_MAPPER = "audience";
 
 type Owner = Readonly<Record<string, string>>;

@@ -13,7 +13,7 @@ import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { blockAll, isOurs, type Obstacle } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presentIn, presentOf, type RoomState } from "./room-state.ts";
-import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, whyFailed } from "./session.ts";
+import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, unlessDown } from "./session.ts";
 import { recordOf } from "./undo-journal.ts";
 
 /** How many times rooms that appear while the pass is under way are included. */
@@ -98,11 +98,10 @@ function closingPass(session: RoomsSession) {
       ...states().flatMap((state) => presentOf(state, partner)),
       ...(journals.get(partner)?.rooms ?? []).flatMap(({ bans }) => [...bans.keys()]),
     ]);
-    const rooms = await mapConcurrent([...new Set(users)], ROOMS_AT_ONCE, async (user) =>
-      [...(await operator.memberships(user))]
-        .filter(([, membership]) => membership !== "leave" && membership !== "ban")
-        .map(([room]) => room),
-    );
+    const rooms = await mapConcurrent([...new Set(users)], ROOMS_AT_ONCE, async (user) => {
+      const memberships = [...(await operator.memberships(user))];
+      return memberships.flatMap(([room, how]) => (how === "leave" || how === "ban" ? [] : room));
+    });
     return rooms.flat();
   }
 
@@ -115,11 +114,9 @@ function closingPass(session: RoomsSession) {
     const closed: SettledRoom[] = [];
     let done = 0;
     await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
-      const one = await closeUnlessGone(session, room, banUntil).catch(async (error: unknown) => {
-        await whyFailed(session, error);
-        unread.add(room);
-      });
-      if (one !== undefined) {
+      const one = await closeUnlessGone(session, room, banUntil).catch(unlessDown(session, "unread"));
+      if (one === "unread") unread.add(room);
+      else if (one !== undefined) {
         closed.push(one);
         settled.set(room, one);
         if (one.changed) changed = true;
@@ -231,10 +228,8 @@ async function finishGone(session: RoomsSession, unread: Set<RoomId>): Promise<v
   for (const journal of session.journals.values()) {
     for (const { room, replace, replacement, gone } of journal.rooms) {
       if (replace === undefined || gone !== undefined || unread.has(room)) continue;
-      const found = await isGone(room).catch(async (error: unknown) => {
-        await whyFailed(session, error);
-        unread.add(room);
-      });
+      const found = await isGone(room).catch(unlessDown(session, "unread"));
+      if (found === "unread") unread.add(room);
       if (found !== true) continue;
       const { members = [], invited = [] } = replacement ?? {};
       const how = replacement === undefined ? "left" : "replaced";

@@ -18,7 +18,6 @@ export function levelOf(power: Power, user: string): number {
 }
 
 export const banLevel = (power: Power): number => numberOr(power.content?.["ban"], 50);
-
 export const inviteLevel = (power: Power): number => numberOr(power.content?.["invite"], 0);
 
 export function mayBan(power: Power, actor: string, target: string): boolean {

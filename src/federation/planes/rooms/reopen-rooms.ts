@@ -13,7 +13,7 @@ import { inviteLevel, levelOf, mayBan, maySend } from "./power-levels.ts";
 import { deniedRetained, planRoom } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import type { Member, RoomState } from "./room-state.ts";
-import { ROOMS_AT_ONCE, type RoomsSession, readRoom, tryRoom, whyFailed } from "./session.ts";
+import { ROOMS_AT_ONCE, type RoomsSession, readRoom, tryRoom, unlessDown } from "./session.ts";
 import { type BanRecord, journalOf, otherRecords, type RoomRecord } from "./undo-journal.ts";
 
 /** How long users are invited in one pass, of all partners, in milliseconds, because a containment may be waiting for it. */
@@ -75,7 +75,8 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
         state = record.replacement && (await readRoom(session, record.replacement.to));
         if (isBlockedFor(session, partner, record)) await session.operator.unblock(record.room);
       } catch (error) {
-        miss(record.room, await refusedOf(session, error));
+        // One room's failure keeps no other from being reopened.
+        miss(record.room, await unlessDown(session, "refused")(error));
         continue;
       }
       const now = state === undefined ? "nothing replaces it" : `its users are in ${visibleId(state.roomId)}`;
@@ -87,7 +88,7 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
     const until = session.clock.now() + INVITING_MAX_MS / partners.length;
     await mapConcurrent(back, ROOMS_AT_ONCE, async ([record, state]) => {
       const inviting = inviteAgain({ session, partner, record, state }, until, invitations);
-      const reason = await inviting.catch((error: unknown) => refusedOf(session, error));
+      const reason = await inviting.catch(unlessDown(session, "refused"));
       if (reason === undefined) await lift(record);
       else miss(state.roomId, reason);
     });
@@ -190,15 +191,9 @@ async function withActor(session: RoomsSession, partner: ServerName, record: Roo
       const obstacle = await work({ session, partner, record, state, acting, done });
       return { ...done, obstacle, state: done.changed ? await readRoom(session, record.room) : state };
     } catch (error) {
-      return { state, ...done, obstacle: await refusedOf(session, error) };
+      return { state, ...done, obstacle: await unlessDown(session, "refused")(error) };
     }
   }
-}
-
-/** One room's failure keeps no other from being reopened. @throws where the homeserver does not answer, and any other error */
-async function refusedOf(session: RoomsSession, error: unknown): Promise<RoomReason> {
-  await whyFailed(session, error);
-  return "refused";
 }
 
 function whyNobodyActs({ tokens }: RoomsSession): RoomReason {

@@ -9,7 +9,7 @@ import type { ClosingPartner } from "./render.ts";
 import { governedAcl, isClosing } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presenceOf, presentOf, type RoomState, TAKEN_OVER } from "./room-state.ts";
-import { type RoomsSession, readRoom, whyFailed } from "./session.ts";
+import { type RoomsSession, readRoom, unlessDown, whyFailed } from "./session.ts";
 import { announce, type JournalEntry, type RoomRecord, recordOf } from "./undo-journal.ts";
 
 /** A room of ours that takes the place of another, closed already; its actor may invite there. */
@@ -91,10 +91,7 @@ export async function retireRoom({ session, state, concerned }: EndingRoom) {
   const room = state.roomId;
   const nobody = { purged: false, moved: 0, invited: 0 };
   await announce(session, concerned, () => ({ act: "gone", room, how: "retired", ...nobody }));
-  const isAway = await takeAway(session, room, false).catch(async (error: unknown) => {
-    await whyFailed(session, error);
-    return false;
-  });
+  const isAway = await takeAway(session, room, false).catch(unlessDown(session, false));
   return { obstacle: isAway ? undefined : "not_deleted", replacement: undefined } as const;
 }
 
@@ -103,9 +100,8 @@ async function whoReplaces({ session, state, existing }: EndingRoom): Promise<Us
   const local = joinedByServer(state).get(session.intent.own) ?? [];
   if (local.length === 0) return null;
   if (existing !== undefined) return existing.actor;
-  for (const user of byLevel(state.power, local)) {
+  for (const user of byLevel(state.power, local))
     if ((await session.operator.isPerson(user)) && (await session.tokens.as(user)) !== undefined) return user;
-  }
   return session.operatorId;
 }
 

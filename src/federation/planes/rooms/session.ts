@@ -40,10 +40,12 @@ export async function readRoom({ operator }: HomeserverRooms, room: RoomId, time
 
 /** "unread" where this room alone cannot be read. @throws where the homeserver does not answer, and any other error */
 export async function tryRoom(session: HomeserverRooms, room: RoomId) {
-  return readRoom(session, room).catch(async (error: unknown) => {
-    await whyFailed(session, error);
-    return "unread" as const;
-  });
+  return readRoom(session, room).catch(unlessDown(session, "unread"));
+}
+
+/** For `catch`: gives the value where `whyFailed` does not throw. */
+export function unlessDown<const T>(session: HomeserverRooms, value: T): (error: unknown) => Promise<T> {
+  return (error) => whyFailed(session, error).then(() => value);
 }
 
 /** Why a room could not be read or closed while the homeserver answers otherwise. @throws where it does not, and any other error */

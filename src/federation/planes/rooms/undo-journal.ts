@@ -20,7 +20,6 @@ const branded = <T extends string>() => z.string().transform((value) => value as
 const Room = branded<RoomId>();
 const User = branded<UserId>();
 const Event = branded<EventId>();
-
 const Users = z.array(User);
 const Level = z.number();
 const Levels = z.strictObject({ events_default: Level.nullable(), events: z.record(z.string(), Level) });

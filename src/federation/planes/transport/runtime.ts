@@ -155,7 +155,6 @@ const Record = z.strictObject({
 type RestartRecord = Omit<z.output<typeof Record>, "version">;
 
 const PATH = "/_synapse/client/v1/config/federation_whitelist";
-
 const Answer = z.object({ whitelist_enabled: z.boolean(), whitelist: z.array(z.string()) });
 
 const ABOUT = {

@@ -113,7 +113,7 @@ describe("ACL enforcement", () => {
         },
       },
       signed: {
-        request: async (_: string, __: string, path: string) => {
+        request: async (_: string, path: string) => {
           counts.questions += 1;
           now += 2;
           return { status: shows(Number(decodeURIComponent(path).split("$")[1]), now) ? 200 : 404 };
