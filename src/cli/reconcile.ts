@@ -1,5 +1,4 @@
 // drawbridge reconcile: brings the planes to what the registry declares, once or as long as it runs.
-
 import process from "node:process";
 import { DrawbridgeError } from "../domain/errors.ts";
 import { PLANE_NAMES, planeLabel } from "../federation/plane-order.ts";
@@ -32,12 +31,8 @@ Exit code 1: a plane failed; of the service: another reconciler is at work here.
 
 async function once(options: Options) {
   const federation = await openForCommand(options.config);
-  const result = await runPass(federation, {
-    plane: options.plane,
-    allowNonFastForward: options.allowNonFastForward === true,
-    force: true,
-    checkDrift: true,
-  });
+  const { plane, allowNonFastForward = false } = options;
+  const result = await runPass(federation, { plane, allowNonFastForward, force: true, checkDrift: true });
   print(options, jsonOf(result), () => tableOf(result));
   if (result.refusal !== undefined) return "refused";
   const outcomes = result.planes.map(outcomeOf);

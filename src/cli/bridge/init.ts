@@ -23,21 +23,16 @@ export const initCommand = defineCommand({
     ["--database-env <name>", "the variable that holds the PostgreSQL database's URL", VARIABLE],
   ],
   run(_, options) {
-    const { serverName, homeserverUrl, listenPort, observePort } = options;
+    const { serverName, homeserverUrl, listenPort, observePort, databaseEnv } = options;
     if (listenPort === observePort) {
       throw new DrawbridgeError("usage", `${listenPort} is the port of both, transactions and /readyz`, {
         hint: "Name another by --listen-port or --observe-port; nothing was written.",
       });
     }
     const directory = resolve(options.directory);
-    const files = renderStartingFolder(
-      {
-        ...{ serverName, homeserverUrl, listenPort, observePort },
-        appserviceUrl: options.appserviceUrl ?? `http://127.0.0.1:${listenPort}`,
-        databaseUrlVariable: options.databaseEnv,
-      },
-      systemRandom,
-    );
+    const appserviceUrl = options.appserviceUrl ?? `http://127.0.0.1:${listenPort}`;
+    const addresses = { serverName, homeserverUrl, appserviceUrl, listenPort, observePort };
+    const files = renderStartingFolder({ ...addresses, databaseUrlVariable: databaseEnv }, systemRandom);
     requireAbsent(Object.keys(files).map((name) => join(directory, name)));
     for (const [name, text] of Object.entries(files)) {
       createFile(join(directory, name), text);
@@ -50,7 +45,7 @@ Next:
   2. Add ${join(directory, "registration.yaml")} to app_service_config_files in homeserver.yaml,
      readable by the homeserver's user, and restart the homeserver.
   3. drawbridge card fetch URL, then add the agent to ${join(directory, "agents.yaml")}.
-  4. ${options.databaseEnv}=postgres://… drawbridge bridge --config ${shellWord(config)}
+  4. ${databaseEnv}=postgres://… drawbridge bridge --config ${shellWord(config)}
   5. Invite @agent_NAME:SERVER to a room and mention it.`);
   },
 });

@@ -1,6 +1,5 @@
 // drawbridge card fetch: fetches a card and shows what pinning it would mean.
 // Invariant: a key to pin is never taken from the card, nor from anything the card points to.
-
 import { exportJWK } from "jose";
 import { stringify } from "yaml";
 import { fetchCard } from "../../cards/fetch.ts";

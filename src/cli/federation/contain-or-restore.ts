@@ -219,5 +219,4 @@ function jsonOf(result: ActResult, results: readonly PlaneResult[] | undefined, 
 }
 
 export const containCommand = containmentCommand("contain");
-
 export const restoreCommand = containmentCommand("restore");

@@ -8,10 +8,8 @@ export const renderCommand = defineCommand({
   run(_, options) {
     const changes = renderFolder(resolve(options.directory));
     for (const { change, path } of changes) printText(`${change.padEnd(8)} ${path}\n`);
-    say(
-      changes.length === 0
-        ? "Everything is rendered already."
-        : `${changes.length} files brought up to date. Review and commit them.`,
-    );
+    const count = changes.length;
+    if (count === 0) say("Everything is rendered already.");
+    else say(`${count} files brought up to date. Review and commit them.`);
   },
 });

@@ -202,9 +202,8 @@ export function short(id: string | null | undefined): string {
 }
 
 /** What became of something, with the reason for it where there is one. */
-export function withReason(outcome: string, reason: string | null | undefined): string {
-  return reason === null || reason === undefined ? outcome : `${outcome} (${reason})`;
-}
+export const withReason = (outcome: string, reason?: string | null): string =>
+  reason ? `${outcome} (${reason})` : outcome;
 
 /** Prints an error. @returns how a command ends with it */
 export function endWith(error: unknown): Ending {

@@ -71,10 +71,8 @@ function textOf(event: Parameters<Reporter["event"]>[0]): string {
     case "plane_begun":
       return `${planeWords(event.plane)}: applying ${short(event.revision)}`;
     case "plane_ended": {
-      const { plane, outcome, reason, durationMs, hint } = event;
-      const left = event.outOfReach.map(
-        (one) => `\n  not reached: ${printableLine(one.subject)} (${one.reason})`,
-      );
+      const { plane, outcome, reason, durationMs, hint, outOfReach } = event;
+      const left = outOfReach.map((one) => `\n  not reached: ${printableLine(one.subject)} (${one.reason})`);
       const ended = `${planeWords(plane)}: ${withReason(outcome, reason)} after ${durationMs} ms`;
       return [ended, ...(hint === null ? [] : [`\n  hint: ${hint}`]), ...left].join("");
     }

@@ -14,7 +14,7 @@ import {
 } from "../../federation/offboarding/private-record/file.ts";
 import { renderTemplate } from "../../federation/offboarding/private-record/schema.ts";
 import { requireOpen, trustOf } from "../../federation/offboarding/run/context.ts";
-import { openRun, openRunWith, type Run, runsWith } from "../../federation/offboarding/run/run-file.ts";
+import { openRun, openRunWith, runsWith } from "../../federation/offboarding/run/run-file.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
@@ -67,8 +67,14 @@ and agrees with the registry. Opening again changes nothing. The run's ID is pri
       }));
     requireOpen(opened);
     changeRecordFile(path, new Map([["run", opened.run]]));
-    report(opened, path, options);
-    for (const name of [opened.remover, opened.partner]) {
+    const { run: id, kind, trigger, remover, partner: removed, opened_at: openedAt } = opened;
+    const run = { run: id, kind, trigger, remover, partner: removed, openedAt };
+    print(options, { record: path, missing: [], run }, () => `${id}\n`);
+    if (options.json !== true) {
+      say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${removed}. Nothing was touched.`);
+      say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
+    }
+    for (const name of [remover, removed]) {
       if (parties === undefined || parties.some(({ organisation }) => organisation === name)) continue;
       say(`The trust file has no key of ${name}: nothing can be signed or taken in until it is there.`);
     }
@@ -108,13 +114,4 @@ function sameRun({ state }: Federation, id: string | undefined, partner: string,
   throw new DrawbridgeError("usage", `the record names run ${id}, which is not one of this deployment's`, {
     hint: "Name the deployment's own configuration, or begin another record for another run.",
   });
-}
-
-function report(opened: Run, path: string, options: Options): void {
-  const { run: id, kind, trigger, remover, partner, opened_at: openedAt } = opened;
-  const run = { run: id, kind, trigger, remover, partner, openedAt };
-  print(options, { record: path, missing: [], run }, () => `${id}\n`);
-  if (options.json === true) return;
-  say(`Run ${id} is open (${kind}, ${trigger}): ${remover} removes ${partner}. Nothing was touched.`);
-  say(`Next: drawbridge offboarding plan --config ${shellWord(options.config)}`);
 }

@@ -105,9 +105,7 @@ function resultText(state: PurgeState): string {
   const { files, rooms, rows, left } = resultOf(state);
   return textOf([
     `Purged: ${files} cached files, ${rooms.length} rooms.`,
-    ...rooms.map(
-      (one) => `  ${one.room} (${one.how}): ${one.before} events before, ${one.after} of others after`,
-    ),
+    ...rooms.map((at) => `  ${at.room} (${at.how}): ${at.before} events before, ${at.after} of others after`),
     tableIfAny(
       ["TABLE", "BEFORE", "AFTER"],
       Object.keys({ ...rows.before, ...rows.after }).map((name) => [

@@ -28,10 +28,10 @@ function blocked({ ended, steps }: RunStatus) {
 }
 
 function textOf(status: RunStatus, next: string): string {
-  const { run, kind, trigger, remover, partner, self, steps, completion, otherNext, recordFile } = status;
+  const { run, remover, partner, self, steps, unmanaged, completion, otherNext, recordFile } = status;
   const other = self === remover ? partner : remover;
   return [
-    `${remover} removes ${partner} (${kind}, ${trigger}); this is ${self}`,
+    `${remover} removes ${partner} (${status.kind}, ${status.trigger}); this is ${self}`,
     `run ${run}, open since ${status.openedAt}`,
     ...(status.containedAt === null
       ? []
@@ -40,9 +40,7 @@ function textOf(status: RunStatus, next: string): string {
         ]),
     "",
     `${stepTable(steps)}completion: ${completion.state}${completion.since === null ? "" : ` since ${completion.since}`}`,
-    ...status.unmanaged.map(
-      (one) => `not managed here, so not shown: ${one.step} (${one.conditions.join(", ")})`,
-    ),
+    ...unmanaged.map((one) => `not managed here, so not shown: ${one.step} (${one.conditions.join(", ")})`),
     ...(recordFile === null ? [] : [`record: ${recordFile}`]),
     ...waiverLines(status.waivedByOther),
     ...blocked(status).flatMap(({ step, blocks }) => [

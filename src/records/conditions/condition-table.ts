@@ -85,7 +85,6 @@ function ofAgents(name: string, ...requirements: readonly Requirement[]): Condit
 const OPTIONAL = { optional: true } as const;
 const WAIVABLE = { waivable: true } as const;
 const OPTIONAL_AND_WAIVABLE = { ...OPTIONAL, ...WAIVABLE };
-
 const ATTEMPTED = { ignoresUnknown: true, byAttempt: true } as const;
 
 function ifObserved(name: string, ...requirements: readonly Requirement[]): Condition {
@@ -94,9 +93,7 @@ function ifObserved(name: string, ...requirements: readonly Requirement[]): Cond
 
 /** A card is public for everybody or for nobody: one that others consume stays, and its use is refused. */
 const STAYS = open("gateway", ["published_always", "consumed_by_others"], [200]);
-
 const UNTRUSTED = ownPart("card_trust", "bridge", ["agent_card_untrusted", "not_in_agents_file"]);
-
 const DENIED = closed("transport", ["federation_denied"], [403]);
 
 /** The server is refused where a join is prepared, or it has no member left through whom it could write. */
@@ -129,13 +126,13 @@ const POLICY_CHECK = ownPart("policy_check", "border", ["server_not_allowed"], [
 /** Where the transport was closed before the border, nothing reaches the border that it could deny. */
 const AT_TRANSPORT = asPartner("invite", DENIED);
 const AT_BORDER = asPartner("invite", closed("border", ["not_allowed", "dropped", "invite_refused"], [403]));
-
+const CLOSED = inForce("closed", ["homeserver"]);
 const NOT_LISTED = ownPart("whitelist", "homeserver", ["not_in_whitelist"], [200]);
 const NO_TOKEN = closed("issuer", ["invalid_client", "unauthorized_client", "access_denied"], [400, 401]);
 
 const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
   transport: [
-    inForce("closed", ["homeserver"]),
+    CLOSED,
     atHomeserver("whitelist_excludes_partner", need("partner", NOT_LISTED)),
     atHomeserver("send_refused", attempt("self", "federation_send", DENIED)),
   ],
@@ -154,7 +151,7 @@ const CLOSED_CONDITIONS: Readonly<Record<PlaneName, readonly Condition[]>> = {
     ),
   ],
   border: [
-    inForce("closed", ["homeserver"]),
+    CLOSED,
     atHomeserver(
       "policy_digest_changed",
       need("none", checked(POLICY_IN_FORCE, "another_policy")),
@@ -315,12 +312,9 @@ const AGENT_CONDITIONS: Record<Direction, Partial<Record<PlaneName, readonly Con
     ],
   },
   closed: {
-    gateway: [
-      inForce("closed", ["homeserver"]),
-      withdrawn("callers_of_agent", "gateway", "no_route", "azp_not_admitted"),
-    ],
+    gateway: [CLOSED, withdrawn("callers_of_agent", "gateway", "no_route", "azp_not_admitted")],
     card: [
-      inForce("closed", ["homeserver"]),
+      CLOSED,
       withdrawn("agents_file", "bridge", "not_in_agents_file"),
       ofAgent("bridge_trusts_it_no_more", "bridge", UNTRUSTED),
     ],

@@ -32,7 +32,6 @@ export const EvidenceItemBody = z.strictObject({
   duration_ms: z.number().min(0).nullable(),
 });
 export type EvidenceItemBody = z.output<typeof EvidenceItemBody>;
-
 export const EvidenceItem = EvidenceItemBody.extend({ digest: Sha256Digest });
 export type EvidenceItem = z.output<typeof EvidenceItem>;
 
@@ -78,7 +77,6 @@ const BACKUPS_WORD = "backups_expire_by:";
 /** Prefix of the word that says why a stage was opened before both had signed the one before it. */
 export const SKIPPED_WORD = "countersignature_skipped:";
 export const KEPT_BY_CONTRACT = "kept_by_contract";
-
 export const DELETIONS: readonly string[] = ["purge_media", "purge_room", "purge_history"];
 const ACCOUNTS: ReadonlySet<string> = new Set(["rows_before", "rows_after", "rows_left", "history_kept"]);
 

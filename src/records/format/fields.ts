@@ -26,7 +26,6 @@ export const GitRevision = matching(/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/, "must be 
 
 /** UTC with milliseconds, as `Date.prototype.toISOString` writes it. Ordered as text. */
 export const Instant = z.iso.datetime({ precision: 3 });
-
 export const Day = z.iso.date();
 
 /** How far the clocks of two organisations may be apart. */

@@ -18,7 +18,6 @@ export const STAGE_NAMES = Object.keys(PLANE_OF_STAGE) as readonly StageName[];
 
 export const KINDS = ["full", "partial", "emergency"] as const;
 export type Kind = (typeof KINDS)[number];
-
 export const TRIGGERS = ["planned_departure", "contract_end", "suspected_compromise"] as const;
 export type Trigger = (typeof TRIGGERS)[number];
 

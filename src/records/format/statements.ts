@@ -3,7 +3,6 @@
 // in-toto Statement, version 1: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. Invariants: a subject
 // has a SHA-256 and a name of its own; a statement and a file have one form, the canonical text (RFC 8785) with its lists in a
 // fixed order, and one digest.
-
 import * as z from "zod";
 import { canonicalize } from "../../domain/canonical-json.ts";
 import { hexOfDigest, sha256Tagged } from "../../domain/digest.ts";
@@ -85,9 +84,7 @@ export const OutOfReachEntry = z.strictObject({
 export type OutOfReachEntry = z.output<typeof OutOfReachEntry>;
 
 const REMOVAL_FIELDS = { run: RunId, kind: z.enum(KINDS), ...PARTIES } as const;
-
 const Words = z.array(Word).max(256);
-
 const PLACE = { organisation: OrganisationName, stage: z.enum(STAGE_NAMES) } as const;
 
 export const STAGE_PREDICATE_TYPE = "urn:drawbridge:offboarding:stage:v1";
@@ -110,7 +107,6 @@ export const StagePredicate = z.strictObject({
   previous: Sha256Digest.nullable(),
 });
 export type StagePredicate = z.output<typeof StagePredicate>;
-
 export const StageStatement = statementOf(STAGE_PREDICATE_TYPE, StagePredicate);
 export type StageStatement = z.output<typeof StageStatement>;
 
@@ -182,7 +178,6 @@ export const CompletionPredicate = z.strictObject({
   completed_at: Instant,
 });
 export type CompletionPredicate = z.output<typeof CompletionPredicate>;
-
 export const CompletionStatement = statementOf(COMPLETION_PREDICATE_TYPE, CompletionPredicate);
 export type CompletionStatement = z.output<typeof CompletionStatement>;
 

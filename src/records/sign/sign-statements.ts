@@ -2,7 +2,6 @@
 // them and of the other's. Invariants: what is made holds by the verifier's own checks; a statement is on disk before it is
 // signed, and a signature before it is returned, so that no second one is ever handed out, even if the program is killed in
 // between; a signature that was lost on its way to the disk was never passed on.
-
 import type * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
@@ -95,13 +94,10 @@ export async function signOnce(kept: Kept, make: () => AnyStatement, removal: Ow
 /** @throws DrawbridgeError `record_refused` when it is signed with none of this organisation's keys: nobody would take it */
 function withOwnSignature(kept: DsseEnvelope, { self, parties }: OwnRemoval): DsseEnvelope {
   if (kept.signatures.some(({ keyid }) => ownerOf(keyid, parties) === self)) return kept;
-  throw new DrawbridgeError(
-    "record_refused",
-    "this was signed with a key that the trust file no longer names",
-    {
-      hint: "Name the old key beside the new one in `offboarding.trustFile` on both sides until this removal has ended. If it is known to others, abort the run on both sides and open it again.",
-    },
-  );
+  const what = "this was signed with a key that the trust file no longer names";
+  throw new DrawbridgeError("record_refused", what, {
+    hint: "Name the old key beside the new one in `offboarding.trustFile` on both sides until this removal has ended. If it is known to others, abort the run on both sides and open it again.",
+  });
 }
 
 /** A signature is made once: one by a key that nobody knows would stand in the way of the right one. */
@@ -123,11 +119,8 @@ export async function countersignOnce(
 ) {
   const before = readKept(kept);
   if (before?.payload === envelope.payload) return withOwnSignature(before, removal);
-  if (before !== undefined) {
-    throw new RecordRefused("another statement was countersigned in its place", [
-      { reason: "statement_conflicts", where: "envelope" },
-    ]);
-  }
+  const conflict = { reason: "statement_conflicts", where: "envelope" } as const;
+  if (before) throw new RecordRefused("another statement was countersigned in its place", [conflict]);
   requireOwn(removal, signer.keyId);
   const other = counterpartyOf(removal.self, removal);
   const opened = openFrom(other, removal, envelope);

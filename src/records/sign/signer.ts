@@ -32,10 +32,9 @@ export function fileSigner(file: string): Signer {
           hint: "Run the command again if that was meant.",
         });
       }
-      const signature = sign("sha256", data, { key, dsaEncoding: "der" });
-      if (!verify("sha256", data, { key: createPublicKey(key), dsaEncoding: "der" }, signature)) {
-        throw unusable(file);
-      }
+      // In DER, which is the default.
+      const signature = sign("sha256", data, key);
+      if (!verify("sha256", data, createPublicKey(key), signature)) throw unusable(file);
       return signature;
     },
   };

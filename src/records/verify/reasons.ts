@@ -4,9 +4,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 
 type Part = 1 | 2 | 3 | 4 | 5 | 6;
-
 const wrong = (sentence: string, hint: string, part?: Part) => ({ sentence, hint, isMissing: false, part });
-
 const missing = (sentence: string, hint: string, part?: Part) => ({ sentence, hint, isMissing: true, part });
 
 const ORIGINAL = "Get the file again from an organisation that signed it, unchanged.";
@@ -205,12 +203,10 @@ export interface Problem {
 
 export type Report = (reason: ReasonCode, detail?: string, where?: string) => void;
 
-export function problemsOf(place: string, check: (report: Report) => void): Problem[] {
-  const problems: Problem[] = [];
-  check((reason, detail, where = place) =>
-    problems.push({ reason, where, ...(detail !== undefined && { detail }) }),
-  );
-  return problems;
+export function problemsOf(at: string, check: (report: Report) => void): Problem[] {
+  const all: Problem[] = [];
+  check((reason, detail, where = at) => all.push({ reason, where, ...(detail !== undefined && { detail }) }));
+  return all;
 }
 
 /** Adds to a list; there may be more problems than a call has arguments. */

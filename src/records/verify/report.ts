@@ -157,9 +157,7 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined) {
   const { purge, retention, backup_expiry } = duties;
   const events = residual.rooms.reduce((sum, room) => sum + (room.events ?? 0), 0);
   return [
-    ...attestations.map(({ organisation, owner, attested_at }) =>
-      said(`${owner} attests completion at ${attested_at}`, organisation),
-    ),
+    ...attestations.map((by) => said(`${by.owner} attests completion at ${by.attested_at}`, by.organisation)),
     ...static_tests.map(({ organisation, command, at }) => said(`${command} passed at ${at}`, organisation)),
     said(`change ${references.change}`),
     said(`rollback ${references.rollback}`),

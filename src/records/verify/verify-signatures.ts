@@ -1,7 +1,6 @@
 // Is this DSSE envelope signed by those who must have signed it, and does it say what it should say? Invariants: one key
 // counts for one organisation once; a signature by an unknown key makes the whole invalid rather than being skipped; the
 // payload is read only after every signature was verified.
-
 import type * as z from "zod";
 import { strictJsonIn } from "../../domain/strict-json.ts";
 import { DsseEnvelope, type DsseSignature, preAuthenticationEncoding } from "../format/dsse-envelope.ts";
@@ -32,17 +31,15 @@ export function verifyDsseEnvelope<S extends Statement<unknown>>(
   const { signers, problems } = verifySignatures(envelope, payload, trusted);
   if (problems.length > 0) return { valid: false, problems } as const;
 
-  const statement = schema.safeParse(strictJsonIn(payload, STATEMENT_BYTES_MAX), PARSE_ONCE);
-  if (!statement.success) {
-    const { issues } = statement.error;
-    const isOfAnotherType = issues.some(({ path }) => path.length === 1 && path[0] === "predicateType");
-    if (isOfAnotherType) return invalid("other_predicate_type");
-    return invalid("not_a_statement", fieldOf(statement.error));
+  const { data: statement, error } = schema.safeParse(strictJsonIn(payload, STATEMENT_BYTES_MAX), PARSE_ONCE);
+  if (error) {
+    const isOfAnotherType = error.issues.some(({ path }) => path.length === 1 && path[0] === "predicateType");
+    return isOfAnotherType ? invalid("other_predicate_type") : invalid("not_a_statement", fieldOf(error));
   }
-  if (!statementBytes(statement.data).equals(payload)) return invalid("not_canonical");
-  const owed = signatureProblems(signers, rule(statement.data));
+  if (!statementBytes(statement).equals(payload)) return invalid("not_canonical");
+  const owed = signatureProblems(signers, rule(statement));
   if (owed.length > 0) return { valid: false, problems: owed } as const;
-  return { valid: true, statement: statement.data, signers } as const;
+  return { valid: true, statement, signers } as const;
 }
 
 function invalid(reason: DsseProblem["reason"], detail?: string) {

@@ -21,7 +21,6 @@ import { type Problem, printable, problemsOf, type Report } from "./reasons.ts";
 import { fieldOf, PARSE_ONCE } from "./verify-signatures.ts";
 
 export type Evidence = ReadonlyMap<string, EvidenceItem>;
-
 type Stages = ReadonlyMap<string, StageStatement>;
 type Items = readonly EvidenceItem[];
 type Conditions = readonly Evaluated[];
@@ -42,11 +41,11 @@ export type JudgedStage = Readonly<ReturnType<typeof judgeStage>>;
 /** What is wrong with one stage statement, and what its evidence shows. @param unusable items that are reported elsewhere */
 export function judgeStage(
   { subject, predicate }: StageStatement,
-  evidence: Evidence,
-  unusable: ReadonlySet<string> = new Set(),
+  held: Evidence,
+  unusable = new Set<string>(),
 ) {
-  const items = predicate.evidence.flatMap((digest) => evidence.get(digest) ?? []);
-  const absent = predicate.evidence.filter((digest) => !evidence.has(digest));
+  const items = predicate.evidence.flatMap((digest) => held.get(digest) ?? []);
+  const absent = predicate.evidence.filter((digest) => !held.has(digest));
   const conditions = evaluateStage(predicate, items);
   const isClosed = conditions.some(({ verdict }) => verdict === "met");
   const problems = problemsOf(placeOf(predicate), (report) => {
