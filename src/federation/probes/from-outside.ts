@@ -9,15 +9,7 @@ import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import type { ProbeConfig } from "./config.ts";
 import { probeCards, probeInvocation } from "./partner-at-gateway.ts";
 import { type History, sendWithoutKey } from "./partner-server.ts";
-import {
-  crossRoom,
-  NO_WITNESS,
-  type ProbedRoom,
-  peopleOf,
-  probedRoom,
-  type RoomOptions,
-  type RoomPeople,
-} from "./probed-room.ts";
+import { crossRoom, type ProbedRoom, peopleOf, probedRoom, type RoomOptions } from "./probed-room.ts";
 import {
   homeserverRefusal,
   homeserverUnclear,
@@ -28,6 +20,8 @@ import {
   unreachable,
 } from "./read-answers.ts";
 import type { ProbeSources } from "./user.ts";
+
+type People = ProbedRoom["people"];
 
 interface OutsideOptions extends Pick<RoomOptions, "violationOf" | "withState"> {
   readonly planes?: ReadonlySet<PlaneName>;
@@ -52,7 +46,7 @@ export async function probeFromOutside(config: ProbeConfig, sources: ProbeSource
   }
 }
 
-async function probeServer(config: ProbeConfig, people: RoomPeople, sources: ProbeSources) {
+async function probeServer(config: ProbeConfig, people: People, sources: ProbeSources) {
   const { clock } = sources;
   const { server, partner, observer, partnerName, targetName } = people;
   const { invitee } = config.target;
@@ -71,7 +65,7 @@ async function probeServer(config: ProbeConfig, people: RoomPeople, sources: Pro
 
 async function probeRooms(
   config: ProbeConfig,
-  people: RoomPeople,
+  people: People,
   reach: readonly EvidenceItem[],
   sources: ProbeSources,
   options: OutsideOptions,
@@ -98,7 +92,7 @@ async function probeRooms(
   return [...items, ...found.flat()];
 }
 
-async function resolveRoom(named: string, people: RoomPeople): Promise<RoomId | undefined> {
+async function resolveRoom(named: string, people: People): Promise<RoomId | undefined> {
   for (const person of [people.observer, people.witness, people.partner]) {
     const room = await person?.resolve(named).catch(() => undefined);
     if (room !== undefined) return room;
@@ -135,7 +129,9 @@ export async function probeRoom(room: ProbedRoom): Promise<EvidenceItem[]> {
 async function hindranceAt(room: ProbedRoom): Promise<ProbeResult | undefined> {
   const { witness } = room.people;
   if (witness === undefined) return notConfigured("witness");
-  return witness.isJoined(room.id).then((isJoined) => (isJoined ? undefined : NO_WITNESS), unreachable);
+  return witness
+    .isJoined(room.id)
+    .then((isJoined) => (isJoined ? undefined : notApplicable("witness_is_no_member")), unreachable);
 }
 
 /** What one server lets happen: a join is asked for, made, used to ask for history, and taken back. */

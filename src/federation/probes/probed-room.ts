@@ -51,7 +51,7 @@ const POLL_FIRST_MS = 100;
 /** An event that has not arrived within a moment is asked for less often, because many rooms are probed at once. */
 const POLL_MAX_MS = 500;
 const PAUSE_PART = 4;
-export const NO_WITNESS = notApplicable("witness_is_no_member");
+const NO_WITNESS = notApplicable("witness_is_no_member");
 
 export type ProbedRoom = ReturnType<typeof probedRoom>;
 
@@ -105,7 +105,7 @@ export function probedRoom(id: RoomId, people: RoomPeople, options: RoomOptions,
 }
 
 /** Whether the witness has got what it is to pass on; `absent` where nobody stands in the room as one. */
-type AtWitness = "held" | "late" | "absent";
+type AtWitness = "held" | "late" | "absent" | undefined;
 
 const LATE = notApplicable("witness_lacks_event");
 /** What comes directly may be this much slower than what goes to the witness, though something speaks against it. */
@@ -218,7 +218,7 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
     return { direct: refused, viaWitness, eventId };
   }
   let [isMoot, isEnough] = [false, false];
-  let atWitness: AtWitness | undefined;
+  let atWitness: AtWitness;
   const prepare = async () => {
     if ((await direction.whyNot(eventId)) === undefined) return;
     isEnough = isMoot = await direction.isMoot();
@@ -240,7 +240,7 @@ async function send(room: ProbedRoom, direction: Direction, meet: Meet) {
     atWitness ??= await arrivalAtWitness(room, eventId);
     await meet("waited");
   }
-  const relay = await throughWitness(room, eventId, direction, atWitness, meet);
+  const relay = await passOn(room, eventId, direction, atWitness, meet);
   if (relay.hasCome) return hasCome;
   const isBlind = !relay.passed && (await direction.isBlind());
   // The event is there, and may have come either way.
@@ -274,26 +274,20 @@ async function arrivalAtWitness(room: ProbedRoom, eventId: string): Promise<AtWi
 }
 
 /** The witness writes after it has the event, so that what it relays arrives first. `hasCome`: the event came before that. */
-async function throughWitness(
-  room: ProbedRoom,
-  eventId: string,
-  { receives }: Direction,
-  atWitness: AtWitness | undefined,
-  meet: Meet,
-) {
+async function passOn(room: ProbedRoom, eventId: string, { receives }: Direction, at: AtWitness, meet: Meet) {
   const { witness } = room.people;
   if (witness === undefined) return { finding: notConfigured("witness"), hasCome: await receives(eventId) };
-  if (atWitness === undefined) return (await witness.isJoined(room.id)) ? {} : { finding: NO_WITNESS };
-  if (atWitness === "absent") return { finding: NO_WITNESS, hasCome: await receives(eventId) };
-  if (atWitness === "late") return { isLate: true, hasCome: await receives(eventId) };
+  if (at === undefined) return (await witness.isJoined(room.id)) ? {} : { finding: NO_WITNESS };
+  if (at === "absent") return { finding: NO_WITNESS, hasCome: await receives(eventId) };
+  if (at === "late") return { isLate: true, hasCome: await receives(eventId) };
   if (await receives(eventId)) return { hasCome: true };
   await meet("checked");
   const { eventId: later } = await witness.send(room.id);
   if (later === undefined) return {};
   const passed = await room.within(() => receives(later));
   if (!(await receives(eventId))) return { passed };
-  const at = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
-  return { passed, finding: { verdict: "open", ...at, references: [eventId, later] } as const };
+  const found = { layer: "witness_homeserver", status: 200, reason: "relayed" } as const;
+  return { passed, finding: { verdict: "open", ...found, references: [eventId, later] } as const };
 }
 
 /** The sender's own homeserver did not take the event. That alone says nothing about the target. */

@@ -110,19 +110,15 @@ export function probeSummary(judgement: Judgement, { name, partner }: PartnerEnt
   for (const plane of unproven)
     lines.push(`Plane ${planeLabel(plane)} is closed in the registry, and nothing here shows it closed.`);
   for (const { plane, part } of unmanaged) {
-    lines.push(
-      `Plane ${planeLabel(plane)} is closed as far as it is managed here: the ${part} is not, and nothing is known of it.`,
-    );
+    const managed = `Plane ${planeLabel(plane)} is closed as far as it is managed here`;
+    lines.push(`${managed}: the ${part} is not, and nothing is known of it.`);
   }
   const empty = items.filter(({ outcome }) => outcome === "nobody_there");
   const rooms = new Set(empty.flatMap(({ item }) => item.subject ?? []));
   if (items.some(({ item }) => item.probe === "rooms_shared"))
     lines.push(`No room is shared with ${name}, or open to other servers.`);
-  if (rooms.size > 0) {
-    lines.push(
-      `Marked -: nobody of ${name}, or nobody here, is in ${[...rooms].join(", ")}. An open plane lets people in and puts nobody there.`,
-    );
-  }
+  const marked = `Marked -: nobody of ${name}, or nobody here, is in ${[...rooms].join(", ")}.`;
+  if (rooms.size > 0) lines.push(`${marked} An open plane lets people in and puts nobody there.`);
   lines.push(...notTried(items));
   return `${lines.join("\n")}\n`;
 }

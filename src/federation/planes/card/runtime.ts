@@ -51,7 +51,8 @@ export function cardRuntime(config: CardConfig, clock: Clock): PlaneRuntime {
 
     // Agents that were withdrawn since a removal was opened are covered.
     async probe(desired, partner, covering = []) {
-      const one = probing(config, desired, partner, clock, covering);
+      const observe = observer(clock, "card", partner.partner.serverName);
+      const one = { config, desired, partner, clock, covering, observe };
       return [...(await ourCards(one)), ...(await theirCards(one)), ...(await whoMayAsk(one))];
     },
   };
@@ -60,17 +61,13 @@ export function cardRuntime(config: CardConfig, clock: Clock): PlaneRuntime {
 const TIMEOUT_MS = 5_000;
 const AUDITED = { withinMs: 3_000, everyMs: 100 };
 
-interface Probing extends ReturnType<typeof probing> {}
-
-function probing(
-  config: CardConfig,
-  desired: DesiredPlane,
-  partner: PartnerEntry,
-  clock: Clock,
-  covering: readonly string[],
-) {
-  const observe = observer(clock, "card", partner.partner.serverName);
-  return { config, desired, partner, clock, covering, observe };
+interface Probing {
+  readonly config: CardConfig;
+  readonly desired: DesiredPlane;
+  readonly partner: PartnerEntry;
+  readonly clock: Clock;
+  readonly covering: readonly string[];
+  readonly observe: ReturnType<typeof observer>;
 }
 
 /** Each agent of ours that the partner could invoke. A card that stays public for others says so. */

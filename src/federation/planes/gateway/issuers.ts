@@ -74,9 +74,8 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
       const found = await listOnce();
       if (found !== undefined) return found;
     }
-    throw new DrawbridgeError("issuer_unavailable", "Keycloak's clients change while they are listed", {
-      hint: "It is tried again; see who adds and removes clients there so often.",
-    });
+    const hint = "It is tried again; see who adds and removes clients there so often.";
+    throw keycloak.unavailable("Keycloak's clients change while they are listed", hint);
   }
 
   /** Undefined where clients were added or removed between two pages: one that is there may then be on neither. */
@@ -88,9 +87,8 @@ export function keycloakAdapter(target: keycloak.KeycloakTarget, directory: stri
       const { status, body } = await call("GET", `clients?first=${first}&max=${PAGE}`);
       const page = ClientPage.safeParse(body);
       if (status !== 200 || !page.success) {
-        throw new DrawbridgeError("issuer_unavailable", `Keycloak does not list its clients: ${status}`, {
-          hint: "See that gateway.issuer.realm exists, and that Keycloak is of version 26.",
-        });
+        const hint = "See that gateway.issuer.realm exists, and that Keycloak is of version 26.";
+        throw keycloak.unavailable(`Keycloak does not list its clients: ${status}`, hint);
       }
       if (last !== undefined && page.data[0]?.clientId !== last) return undefined;
       for (const client of page.data) found.set(client.clientId, client);

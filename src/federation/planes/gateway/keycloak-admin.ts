@@ -83,7 +83,7 @@ export function keycloakAdmin(target: KeycloakTarget, directory: string) {
   };
 }
 
-function unavailable(what: string, hint = "Start Keycloak, or correct gateway.issuer.url."): DrawbridgeError {
+export function unavailable(what: string, hint = "Start Keycloak, or correct gateway.issuer.url.") {
   return new DrawbridgeError("issuer_unavailable", what, { hint });
 }
 

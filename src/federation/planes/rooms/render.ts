@@ -10,7 +10,7 @@ import { aclAllow } from "./acl.ts";
 
 export const ROOMS_INTENT = "rooms/rooms.json";
 
-function intentOf(registry: Registry): string {
+function fileOf(registry: Registry): string {
   const closing = registry.partners.filter(({ partner }) => closedPlanes(partner).includes("rooms"));
   const intent: RoomsIntent = {
     version: 1,
@@ -33,9 +33,7 @@ function intentOf(registry: Registry): string {
 }
 
 /** The reconciler reads the intent from the repository; no program of a cluster mounts it. */
-export const roomsRender: PlaneRender = {
-  render: (registry) => new Map([[ROOMS_INTENT, intentOf(registry)]]),
-};
+export const roomsRender: PlaneRender = { render: (registry) => new Map([[ROOMS_INTENT, fileOf(registry)]]) };
 
 const ClosingPartner = z.strictObject({
   serverName: ServerNameField,

@@ -18,10 +18,6 @@ export interface Member {
   readonly at?: number | undefined;
 }
 
-interface AclEvent extends Pick<Member, "eventId" | "at">, Partial<Pick<Member, "sender">> {
-  readonly content: FoundAcl;
-}
-
 /** State that a replacement takes over, each with the text that it must have. */
 export const TAKEN_OVER: Readonly<Record<string, string>> = {
   "m.room.name": "name",
@@ -30,10 +26,8 @@ export const TAKEN_OVER: Readonly<Record<string, string>> = {
   "m.room.encryption": "algorithm",
   "m.room.history_visibility": "history_visibility",
 };
-const SINGLE: ReadonlySet<string> = new Set([
-  ...["m.room.create", "m.room.join_rules", "m.room.power_levels", "m.room.server_acl"],
-  ...Object.keys(TAKEN_OVER),
-]);
+const RULES = ["m.room.create", "m.room.join_rules", "m.room.power_levels", "m.room.server_acl"];
+const SINGLE: ReadonlySet<string> = new Set([...RULES, ...Object.keys(TAKEN_OVER)]);
 
 const MEMBERSHIPS: ReadonlySet<unknown> = new Set(["join", "invite", "knock", "leave", "ban"]);
 
@@ -44,7 +38,7 @@ export function readRoomState(roomId: RoomId, events: readonly StateEvent[]) {
   /** State keys of memberships that name no server, or hold no membership: anybody's, for all that is known. */
   const unreadable: string[] = [];
   let creator: UserId | undefined;
-  let acl: AclEvent | undefined;
+  let acl: (Partial<Member> & Pick<Member, "eventId"> & { readonly content: FoundAcl }) | undefined;
   for (const event of events) {
     const { event_id, origin_server_ts: at, content } = event;
     const eventId = event_id as EventId;

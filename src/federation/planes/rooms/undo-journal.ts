@@ -230,11 +230,9 @@ export function damagedJournals({ journals }: Journaled): readonly OutOfReach[] 
   return damaged.map(([partner]) => ({ partner, subject: `rooms/${journalName(partner)}`, ...why }));
 }
 
-export async function announce(
-  session: Journaled,
-  partners: readonly ClosingPartner[],
-  entry: (partner: string) => JournalEntry,
-): Promise<void> {
+type EntryFor = (partner: string) => JournalEntry;
+
+export async function announce(session: Journaled, partners: readonly ClosingPartner[], entry: EntryFor) {
   const writing = partners.map(({ serverName }) => journalOf(session, serverName).append(entry(serverName)));
   await Promise.all(writing);
 }
