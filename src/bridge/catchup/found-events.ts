@@ -9,11 +9,7 @@ import type { RoomOrder } from "../ledger/room-order.ts";
 
 export type RawEvent = UnknownObject;
 
-export interface Page {
-  readonly ghost: GhostMxid;
-  readonly room: RoomId;
-  readonly from: string;
-}
+export type Page = { readonly ghost: GhostMxid; readonly room: RoomId; readonly from: string };
 
 export interface FoundEvent {
   readonly id: EventId;

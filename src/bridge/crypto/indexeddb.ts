@@ -17,10 +17,7 @@ export interface DatabaseLayout {
   readonly objectStores: Record<string, Record<string, KeyPath>>;
 }
 
-interface ObjectStore {
-  readonly name: string;
-  readonly indices: Record<string, KeyPath>;
-}
+type ObjectStore = { readonly name: string; readonly indices: Record<string, KeyPath> };
 
 const toValue = (value: Buffer | undefined): unknown =>
   value === undefined ? undefined : deserialize(value);

@@ -134,10 +134,7 @@ export function createMachineThread(deps: ThreadDependencies, on: ThreadEvents) 
   };
 }
 
-export interface ThreadData {
-  readonly databaseUrl: string;
-  readonly policy: DeviceTrustPolicy;
-}
+export type ThreadData = { readonly databaseUrl: string; readonly policy: DeviceTrustPolicy };
 
 export type MachineCalls = Omit<GhostMachine, "identity" | "close">;
 export type MachineCall = keyof MachineCalls;

@@ -52,10 +52,7 @@ export interface RoomEncryption {
   readonly forAllDevices: boolean;
 }
 
-interface Shared {
-  readonly users: readonly UserId[];
-  readonly settings: RoomEncryption;
-}
+type Shared = { readonly users: readonly UserId[]; readonly settings: RoomEncryption };
 
 function encryptionSettings(room: RoomEncryption): EncryptionSettings {
   const settings = new EncryptionSettings();

@@ -38,10 +38,7 @@ export function storeFailure(cause: unknown, problem = "keys could not be made d
 
 export type StoreHolder = Pick<CryptoWrite, "ghost" | "fence">;
 
-interface Write {
-  readonly holder: StoreHolder;
-  readonly records: readonly CryptoRecord[];
-}
+type Write = { readonly holder: StoreHolder; readonly records: readonly CryptoRecord[] };
 
 export const recordName = ({ objectStore, key }: Pick<CryptoRecord, "objectStore" | "key">) =>
   `${objectStore} ${key.toString("latin1")}`;

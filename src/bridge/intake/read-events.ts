@@ -155,10 +155,7 @@ function readRelations(content: UnknownObject): Pick<MessageEvent, "threadRoot" 
 }
 
 /** The mention that a message begins with (Matrix client-server API, "User and room mentions"), as clients write it. */
-export interface LeadingMention {
-  readonly user: UserId;
-  readonly name: string;
-}
+export type LeadingMention = { readonly user: UserId; readonly name: string };
 
 const QUOTED = "<mx-reply>";
 const QUOTED_END = "</mx-reply>";

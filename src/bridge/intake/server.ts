@@ -51,10 +51,7 @@ function authenticator(hsToken: string): (request: FastifyRequest) => void {
 }
 
 /** `bodySha256`: of the exact body, also where parts of it were left out. */
-interface TakenBody {
-  readonly bytes: Buffer;
-  readonly bodySha256: Buffer;
-}
+type TakenBody = { readonly bytes: Buffer; readonly bodySha256: Buffer };
 
 /**
  * The body, of one above the bound without those parts of events that are longer than an event: what another server writes

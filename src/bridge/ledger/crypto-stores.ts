@@ -9,10 +9,7 @@ import { columnsOf, inTransaction, type Queryable, statement, toTime } from "./p
 /** Version, object stores and indices of a machine's databases. The ledger does not interpret it. */
 export type StoreLayout = readonly unknown[];
 
-export interface DeviceIdentity {
-  readonly curve25519: string;
-  readonly ed25519: string;
-}
+export type DeviceIdentity = { readonly curve25519: string; readonly ed25519: string };
 
 export interface CryptoStoreRow {
   readonly deviceId: string;
@@ -104,10 +101,7 @@ export interface CryptoWrite {
   readonly records: readonly CryptoRecord[];
 }
 
-export interface KeyRange {
-  readonly from: Buffer;
-  readonly to: Buffer;
-}
+export type KeyRange = { readonly from: Buffer; readonly to: Buffer };
 
 const RECORD = `object_store AS "objectStore", record_key AS key, value, index_key AS "indexKey", used_day AS "usedDay"`;
 

@@ -208,10 +208,7 @@ export function createReadPositions(pool: Pool, column: "to_device_since" | "roo
  * What a transaction brought for the device of a ghost, as JSON, until the process that owns its machine has it durable.
  * What is not taken in time is no loss: the homeserver still has it, and a catchup reads it.
  */
-export interface DeviceMail {
-  readonly ghost: GhostMxid;
-  readonly changes: string;
-}
+export type DeviceMail = { readonly ghost: GhostMxid; readonly changes: string };
 
 const WRITE_INBOX = statement("write_device_inbox")`
   INSERT INTO bridge_device_inbox (ghost_mxid, changes, received_at)

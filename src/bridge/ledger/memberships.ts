@@ -36,8 +36,7 @@ const CLAIM = statement<ClaimedMembership>("claim_memberships")`
     due.server AS "invitingServer", g.attempts`;
 
 const MINE = "WHERE room_id = $1 AND ghost_mxid = $2 AND fence = $3";
-const mine = (membership: ClaimedMembership) =>
-  [membership.roomId, membership.ghost, membership.fence] as const;
+const mine = ({ roomId, ghost, fence }: ClaimedMembership) => [roomId, ghost, fence] as const;
 
 const JOINED = statement("membership_joined")`
   UPDATE bridge_ghost_rooms SET

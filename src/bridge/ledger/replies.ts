@@ -12,10 +12,7 @@ import { advanceRoom } from "./room-order.ts";
 import type { SendPurpose } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
 
-export interface ReplyPart {
-  readonly eventType: string;
-  readonly content: UnknownObject;
-}
+export type ReplyPart = { readonly eventType: string; readonly content: UnknownObject };
 
 export interface PendingSend {
   readonly sendId: string;

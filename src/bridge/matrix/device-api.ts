@@ -66,10 +66,7 @@ export interface OutgoingRequest {
   readonly transactionId?: string;
 }
 
-export interface PublishedDevice {
-  readonly identity: DeviceIdentity;
-  readonly crossSigned: boolean;
-}
+export type PublishedDevice = { readonly identity: DeviceIdentity; readonly crossSigned: boolean };
 
 export class DeviceApi {
   readonly #http: HomeserverHttp;

@@ -29,10 +29,7 @@ export interface UploaderDependencies {
   readonly clock: Clock;
 }
 
-interface Destination {
-  readonly roomId: RoomId;
-  readonly ghost: GhostMxid;
-}
+type Destination = { readonly roomId: RoomId; readonly ghost: GhostMxid };
 
 const OCTETS = "application/octet-stream";
 

@@ -52,10 +52,7 @@ const TimelineEvent = z.object({
 type Profiled = Pick<GhostActor, "ghost" | "signal">;
 
 /** An event that is asked about, and who sent it. */
-export interface SaidIn {
-  readonly event: EventId;
-  readonly sender: UserId;
-}
+export type SaidIn = { readonly event: EventId; readonly sender: UserId };
 
 export class Homeserver {
   readonly #http: HomeserverHttp;

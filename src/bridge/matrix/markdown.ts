@@ -77,10 +77,7 @@ function withFileNames(text: Token): Token[] {
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^\n]*)$/;
 
 /** An opened code block: what opened it, to open it again in the next event. */
-interface OpenFence {
-  readonly opening: string;
-  readonly marker: string;
-}
+type OpenFence = { readonly opening: string; readonly marker: string };
 
 function openFenceAfter(piece: string, before: OpenFence | undefined): OpenFence | undefined {
   let open = before;

@@ -38,10 +38,7 @@ export interface Refused {
   readonly errcode: string;
 }
 
-export interface Ok<T> {
-  readonly kind: "ok";
-  readonly value: T;
-}
+export type Ok<T> = { readonly kind: "ok"; readonly value: T };
 
 export type Failure = Retry | Refused;
 export type Outcome<T> = Ok<T> | Failure;

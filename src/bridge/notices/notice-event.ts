@@ -63,10 +63,7 @@ const TEXT_CHARACTERS_MAX = 300;
 /** Bytes of both forms together: an event has 64 KiB, and encryption makes of these half as much again. */
 const LIST_BYTES_MAX = 36 * 1024;
 
-interface Entry {
-  readonly plain: string;
-  readonly html: string;
-}
+type Entry = { readonly plain: string; readonly html: string };
 
 const bytesOf = (entry: Entry | undefined) => Buffer.byteLength(JSON.stringify(entry ?? ""));
 

@@ -6,10 +6,7 @@ import { stringify } from "yaml";
 import { literalPattern } from "../../domain/literal-pattern.ts";
 import type { BridgeConfig } from "../config.ts";
 
-export interface AppserviceTokens {
-  readonly asToken: string;
-  readonly hsToken: string;
-}
+export type AppserviceTokens = { readonly asToken: string; readonly hsToken: string };
 
 export function ghostNamespace(config: Pick<BridgeConfig, "appservice" | "homeserver">): string {
   return `^@${literalPattern(config.appservice.ghostPrefix)}.*:${literalPattern(config.homeserver.serverName)}$`;

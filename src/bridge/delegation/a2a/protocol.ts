@@ -11,6 +11,7 @@ import {
   TaskState,
   type TaskStatus,
 } from "@a2a-js/sdk";
+import type { AnswerFile } from "../../matrix/files.ts";
 import { A2aFailure } from "./classify-failure.ts";
 
 /** What is handed to an agent: a question, or the answer to one of its own. */
@@ -62,16 +63,9 @@ export type ContentPart =
   | { readonly kind: "link"; readonly name: string; readonly mediaType: string; readonly url: string }
   | ({ readonly kind: "file" } & FilePart);
 
-export interface FilePart {
-  readonly name: string;
-  readonly mediaType: string;
-  readonly content: Uint8Array;
-}
+export type FilePart = AnswerFile;
 
-export interface ArtifactView {
-  readonly artifactId: string;
-  readonly parts: readonly ContentPart[];
-}
+export type ArtifactView = { readonly artifactId: string; readonly parts: readonly ContentPart[] };
 
 /** Where a task stands, and what the agent says with that. */
 export interface StatusView {
