@@ -12,7 +12,7 @@ import type { ContentPart, StatusView } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelAndFinish } from "./cancel-task.ts";
 import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
-import { recheck, stoppedFollowing } from "./recheck-policy.ts";
+import { mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { outcomeOfRefusal, passOn, readUnsent, recordAndSend } from "./send-reply.ts";
 
@@ -85,9 +85,10 @@ async function post(running: RunningDelegation, taskId: string, sends: readonly 
 /** The agent may end its task without an answer, or lose its trust. */
 async function poll(running: RunningDelegation, taskId: string, until: number): Promise<DelegationVerdict> {
   const check = await recheck(running.deps, running.claimed);
-  if (check.kind === "stopped") return finish(stoppedFollowing(check));
   const later = () => wait(Math.min(running.now + POLL_MS, until));
-  if (check.kind === "unknown") return later();
+  const isNew = check.kind === "stopped" && mayBeNew(check, running.claimed);
+  if (check.kind === "unknown" || isNew) return later();
+  if (check.kind === "stopped") return finish(stoppedFollowing(check));
   try {
     const task = await running.connect(check).getTask(taskId, running.signal);
     const assembly = new AnswerAssembly(running.deps.limits.answerBytes);

@@ -15,7 +15,6 @@ import type { DelegationLimits } from "./dependencies.ts";
 import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment.ts";
 import { follow, isAnswered } from "./follow-task.ts";
 import {
-  AGENT_REMOVED,
   canceled,
   type DelegationVerdict,
   endOfPhase,
@@ -25,15 +24,13 @@ import {
   rateLimited,
   SEND_VERDICTS,
 } from "./outcomes.ts";
-import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
+import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { dispatchDeadline, givenUp, retryOrGiveUp, settleEarlier } from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
 
 /** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
 const LATE_ATTEMPTS_MAX = 50;
-/** Some seconds of no agent having the ghost: another process may have read a newer agents.yaml than this one. */
-const NO_AGENT_ATTEMPTS_MAX = 4;
 /** An agent that did not answer may still be storing the task. */
 const AMBIGUOUS_WAIT_MS = 2_000;
 
@@ -137,15 +134,15 @@ function sharesOf(sender: UserId, { senderRate, serverRate }: DelegationLimits):
 
 /** The checks before a call, made anew after whatever takes time, and its token. @param mayHave the agent may have an earlier request */
 async function pass(running: RunningDelegation, mayHave: boolean): Promise<Gate> {
-  const { a2aTaskId, attempts } = running.claimed;
+  const { a2aTaskId } = running.claimed;
   const closed = (verdict: DelegationVerdict): Gate => ({ kind: "closed", verdict });
   for (let asked = false; ; asked = true) {
     const check = await recheck(running.deps, running.claimed);
+    if (check.kind === "stopped" && mayBeNew(check, running.claimed)) {
+      return closed(retryOrGiveUp(running, "agent_removed", !mayHave));
+    }
     if (check.kind === "stopped" && a2aTaskId !== undefined) {
       return closed(finish(stoppedFollowing(check)));
-    }
-    if (check.kind === "stopped" && check.outcome === AGENT_REMOVED && attempts < NO_AGENT_ATTEMPTS_MAX) {
-      return closed(retryOrGiveUp(running, "agent_removed", !mayHave));
     }
     if (check.kind === "stopped") {
       // `denied` means that no request was made; where one may have been, the delegation has failed.

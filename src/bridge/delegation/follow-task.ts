@@ -9,7 +9,7 @@ import { ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
 import { type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
-import { type ClearedTarget, recheck, stoppedFollowing } from "./recheck-policy.ts";
+import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { ASKED_WAIT_MS_MAX } from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
@@ -184,6 +184,9 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
     }
     if (live === undefined || isDue(checkedAt, RECHECK_MS)) {
       const checked = await recheck(deps, claimed);
+      const isFirst = check === undefined;
+      if (checked.kind === "stopped" && isFirst && mayBeNew(checked, claimed))
+        return later(running.backoff(), false);
       if (checked.kind === "stopped") return finish(stoppedFollowing(checked));
       if (checked.kind === "unknown") {
         const waitMs = Math.max(checked.retryAfterMs, UNKNOWN_WAIT_MS_MIN);

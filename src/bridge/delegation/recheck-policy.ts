@@ -16,13 +16,18 @@ export interface ClearedTarget {
   readonly agentVersion: string;
 }
 
-export type Recheck =
-  | ClearedTarget
-  | { readonly kind: "stopped"; readonly outcome: DelegationOutcome }
-  | { readonly kind: "unknown"; readonly retryAfterMs: number };
+type Stopped = { readonly kind: "stopped"; readonly outcome: DelegationOutcome };
+
+export type Recheck = ClearedTarget | Stopped | { readonly kind: "unknown"; readonly retryAfterMs: number };
+
+const NO_AGENT_ATTEMPTS_MAX = 4;
+
+/** Some seconds of no agent having the ghost: another process may have read a newer agents.yaml than this one. */
+export const mayBeNew = ({ outcome }: Stopped, { attempts }: Pick<ClaimedDelegation, "attempts">) =>
+  outcome === AGENT_REMOVED && attempts < NO_AGENT_ATTEMPTS_MAX;
 
 /** While a task is followed, an agent that is gone is as untrusted as one whose pin is. */
-export function stoppedFollowing(check: Extract<Recheck, { kind: "stopped" }>): DelegationOutcome {
+export function stoppedFollowing(check: Stopped): DelegationOutcome {
   return check.outcome.reason === "sender_policy_rejected"
     ? failed("follow", "sender_policy_rejected", "policy_denied")
     : TRUST_LOST;

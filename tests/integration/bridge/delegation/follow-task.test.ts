@@ -51,6 +51,28 @@ describe("following a task", () => {
       assert.equal(row.outcome?.notice, "delegation_stopped");
     });
 
+    it(`following by ${how} goes on when a process takes the task whose agents.yaml lacks the agent for a moment [DEL-9]`, async (t) => {
+      const { agent, harness, admit } = await setUpDelegation(t, { streaming });
+      agent.behaviour.plan = SLOW;
+      const row = await admit();
+      const first = harness.worker("one");
+      first.start();
+      await harness.until(() => row.state === "following");
+      let isDrained = false;
+      void first.drain().then(() => {
+        isDrained = true;
+      });
+      await harness.until(() => isDrained);
+      const { target } = harness;
+      harness.target = undefined;
+      harness.worker("two").start();
+      await harness.until(() => row.attempts > 0 || row.outcome !== undefined);
+      harness.target = target;
+      agent.behaviour.releaseAll();
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(row.outcome?.reason, "answered");
+    });
+
     it(`a sender gets no answer when the policy excludes them while the task is followed by ${how}`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming });
       agent.behaviour.plan = SLOW;
