@@ -202,7 +202,6 @@ export function interpretMessages(
   const edits: NewEdit[] = [];
   const notices: NewNotice[] = [];
   const open = new Set(known.openQuestions.map(({ delegation }) => delegation));
-  const { cameAt = Number.POSITIVE_INFINITY } = asked;
   const postedAt = new Map(posted.map(({ event, position }) => [event, position]));
   const nameOf = (ghost: GhostMxid) => targets.get(ghost)?.entry.displayName;
   // What this bridge knows nothing of may be a partner's, and of a partner's person that person's own bridge speaks.
@@ -273,7 +272,7 @@ export function interpretMessages(
       continue;
     }
     const isAfter = ({ since, said }: OpenQuestion) =>
-      since <= cameAt && said.some((one) => (postedAt.get(one) ?? -1) < position);
+      since <= (asked.cameAt ?? since) && said.some((one) => (postedAt.get(one) ?? -1) < position);
     const answer = answerIn(message, known.openQuestions, answers, nameOf, isAfter);
     if (answer !== undefined) {
       if (hasEarlier(message)) behind.add(event);

@@ -10,7 +10,6 @@ import {
   type Admitted,
   type ClaimSlot,
   type Derived,
-  type GhostMembershipEvent,
   type KnownFacts,
   type LedgerSettings,
   type NewDelegation,
@@ -173,8 +172,14 @@ async function admitOn(
   // Cancellation is first, because it locks delegations, and the later statements lock rooms.
   const canceled = redacted.length > 0 ? await cancelRedacted(client, redacted, receivedAt) : [];
   for (const one of roomState) {
-    if (one.kind !== "encryption" && admission.about.rooms.includes(one.room))
-      directUntil.push(...(await readDirect(client, one, keys, receivedAt)));
+    const { room } = one;
+    if (one.kind !== "encryption" && admission.about.rooms.includes(room)) {
+      const before = await readKnown(client, { rooms: [room], related: [] }, receivedAt);
+      const { directWith, ghostsIn } = toFacts(before, keys, receivedAt);
+      const direct = { room, position: one.position ?? 0, direct: directWith.get(room) };
+      // What was said before somebody came or went was said in the room as it was. Of an unknown room nothing is told.
+      if (ghostsIn.has(room)) directUntil.push(direct);
+    }
     await applyRoomState(client, [one], receivedAt);
   }
   const later = await firstLaterPlaces(client, order);
@@ -239,21 +244,6 @@ async function admitOn(
   if (result.admitted + result.envelopes > 0) await reorder(client, order, later, receivedAt);
   await writeNotices(client, notices, receivedAt, settings.noticeIntervalMs);
   return { result };
-}
-
-/** What was said before somebody came or went was said in the room as it was. Of an unknown room nothing is told. */
-async function readDirect(
-  on: Queryable,
-  { room, position = 0 }: Pick<GhostMembershipEvent, "room" | "position">,
-  keys: ContentKeys,
-  now: number,
-) {
-  const { directWith, ghostsIn } = toFacts(
-    await readKnown(on, { rooms: [room], related: [] }, now),
-    keys,
-    now,
-  );
-  return ghostsIn.has(room) ? [{ room, position, direct: directWith.get(room) }] : [];
 }
 
 const seal = (keys: ContentKeys, { event, ghost, prompt: text, attachment, sealed }: NewDelegation) =>
