@@ -83,22 +83,22 @@ export function enforcementOf(acl: FoundAcl): (server: string) => boolean {
 
 function matcherOf(list: unknown): (host: string) => boolean {
   const names = new Set<string>();
-  const globs: string[] = [];
+  const globs: string[][][] = [];
   for (const entry of Array.isArray(list) ? list : []) {
     if (typeof entry !== "string") continue;
     // Homeservers compare without case by Unicode's simple case folding, in which a long s is an s.
-    const glob = entry.toLowerCase().replaceAll("\u017f", "s");
-    if (/[*?]/.test(glob)) globs.push(glob);
-    else names.add(glob);
+    const glob = entry.toLowerCase().replaceAll("\u017f", "s").replaceAll(/\*+/g, "*");
+    if (!/[*?]/.test(glob)) names.add(glob);
+    // A longer one, whose stars have something between them, asks for more than any server's name has.
+    else if (glob.length <= 2 * NAME_MAX + 1) globs.push(glob.split("*").map((part) => part.split("")));
   }
   return (host) => names.has(host) || globs.some((glob) => matchesGlob(glob, host));
 }
 
-/** `*` is any run of characters, `?` any one. Each part is taken where it first fits: no glob is slow. */
-function matchesGlob(glob: string, text: string): boolean {
-  const [head = [], ...parts] = glob.split("*").map((part) => part.split(""));
+/** `*`, between the parts, is any run of characters, `?` any one. Each part is taken where it first fits: no glob is slow. */
+function matchesGlob([head = [], ...parts]: readonly string[][], text: string): boolean {
   const fits = (part: readonly string[], at: number) =>
-    part.every((unit, index) => at + index < text.length && (unit === "?" || unit === text[at + index]));
+    part.every((unit, index) => unit === "?" || unit === text[at + index]);
   const tail = parts.pop();
   if (tail === undefined) return head.length === text.length && fits(head, 0);
   let at = head.length;

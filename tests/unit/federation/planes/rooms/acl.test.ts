@@ -5,6 +5,7 @@ import fc from "fast-check";
 import {
   aclAllow,
   deniedByEnforcement,
+  enforcementOf,
   type FoundAcl,
   refuseUnsafeAcl,
   serverAcl,
@@ -101,6 +102,20 @@ describe("room ACLs", () => {
         assert.equal(deniedByEnforcement(found, name), naivelyDenied(found, name));
       }),
       { numRuns: 3_000 },
+    );
+  });
+
+  it("whoever fills an ACL with stars keeps nobody busy who compares servers with it [PLN-2]", () => {
+    const isDenied = enforcementOf({
+      allow: ["*"],
+      deny: [`${"*".repeat(59_000)}!`, `${"*.".repeat(29_000)}!`],
+    });
+    const begun = performance.now();
+    for (let number = 0; number < 500; number++) assert.equal(isDenied(`server-${number}.test`), false);
+    assert.ok(performance.now() - begun < 1_000);
+    assert.equal(
+      deniedByEnforcement({ allow: ["*"], deny: [`o${"*".repeat(59_000)}t`] }, "org-b.test"),
+      true,
     );
   });
 
