@@ -172,7 +172,7 @@ function unclearRooms(items: readonly EvidenceItem[], named: readonly NotReached
   );
   const hint = "Run the step again; or waive the room by name.";
   return [...new Map(unclear.map((item) => [subjectOf(item), item]))]
-    .filter(([room, { probe }]) => room.startsWith("!") && !known.has(room) && probe.startsWith("room_"))
+    .filter(([room, { probe }]) => !known.has(room) && probe.startsWith("room_"))
     .map(([subject, { reason }]) => ({ subject, reason: reason ?? "unknown", hint }));
 }
 

@@ -103,11 +103,13 @@ export async function roomEvidence(session: RoomsSession, partner: ServerName, c
   if (journal?.damage !== undefined) throw journal.damage;
   const records = journal?.rooms ?? [];
   const listed = await listRooms(session, [partner]);
-  const covered = new Set(covering?.flatMap((room) => roomOfVisibleId(room) ?? []));
-  const rooms = [...new Set([...listed, ...records.map(({ room }) => room), ...covered])];
+  // One with a long ID is named by a digest, by which it can only be found among those that are known.
+  const covered = new Set(covering);
+  const named = covering?.flatMap((room) => roomOfVisibleId(room) ?? []) ?? [];
+  const rooms = [...new Set([...listed, ...records.map(({ room }) => room), ...named])];
   const items = await mapConcurrent(rooms, ROOMS_AT_ONCE, async (room) => {
     const startedAt = session.clock.now();
-    const finding = findings(session, partner, room, covered.has(room));
+    const finding = findings(session, partner, room, covered.has(visibleId(room)));
     const found = await finding.catch(async (error: unknown) => unread(await whyFailed(session, error)));
     return found.map((one) =>
       operatorItem(startedAt, {

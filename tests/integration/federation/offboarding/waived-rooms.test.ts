@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { systemClock } from "../../../../src/domain/clock.ts";
+import { visibleId } from "../../../../src/domain/identifiers.ts";
 import { trustOf } from "../../../../src/federation/offboarding/run/context.ts";
 import { findRun, readStatements } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { next, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
@@ -46,6 +47,18 @@ describe("a room that is waived by name", () => {
     a.answers.set("room_acl", { verdict: "unknown", status: null, reason: "timed_out" });
     assert.equal((await next(a.context)).did, "not_proved");
     await waive(a.context, ROOM, { reason: "timeout_accepted" });
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+  });
+
+  it("a room that is named by a digest, because its ID is too long, can be waived as any other [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
+    const subject = visibleId(`!${"é".repeat(120)}:b.test`);
+    for (const probe of ["room_acl", "room_enforcement", "room_members"]) {
+      a.answers.set(probe, { subject, verdict: "unknown", status: null, reason: "not_observed" });
+    }
+    assert.equal((await next(a.context)).did, "not_proved");
+    await waive(a.context, subject, { reason: "room_is_lost" });
     assert.deepEqual((await sign(a.context)).signed, ["room"]);
   });
 

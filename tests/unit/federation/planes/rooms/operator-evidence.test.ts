@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
-import { type RoomId, roomOfVisibleId, type ServerName } from "../../../../../src/domain/identifiers.ts";
+import {
+  type RoomId,
+  roomOfVisibleId,
+  type ServerName,
+  visibleId,
+} from "../../../../../src/domain/identifiers.ts";
 import { roomEvidence } from "../../../../../src/federation/planes/rooms/runtime.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 
@@ -110,6 +115,16 @@ describe("roomEvidence", () => {
     }
     const present = await found(await scene.operator.roomState("!room:b.test" as RoomId), "!room:b.test");
     assert.ok(present.length > 0 && present.every(([probe]) => probe !== "room_left"), "still in it");
+  });
+
+  it("a room that has a long ID, and out of which the partner has put our users, is reported as left [OFF-2] [PLN-2]", async () => {
+    const roomId = `!${"é".repeat(120)}:b.test`;
+    const scene = session("@bob:b.test", ["a.test", "b.test"], { roomId });
+    const operator = { ...scene.operator, roomState: async () => [] } as unknown as RoomsSession["operator"];
+    const subject = visibleId(roomId);
+    assert.equal(roomOfVisibleId(subject), undefined, "records have its digest");
+    const [left] = await roomEvidence({ ...scene, operator }, PARTNER, [subject]);
+    assert.deepEqual([left?.probe, left?.reason, left?.subject], ["room_left", "left", subject]);
   });
 
   it("a room and users whose IDs the grammar excludes are observed, and an unreadable membership is no absence [PLN-2]", async () => {
