@@ -135,7 +135,7 @@ const PassedTest = z.strictObject({
 const Duties = z.strictObject({
   purge: z.strictObject({
     state: z.enum(["done", "waived"]),
-    evidence: z.array(Sha256Digest).max(10_000),
+    evidence: z.array(Sha256Digest).max(RECORD_EVIDENCE_MAX),
     waiver: Word.nullable(),
   }),
   retention: z.strictObject({

@@ -144,7 +144,8 @@ async function planMedia(
   const find = async () => tables?.files() ?? filesInRooms(session, rooms);
   const all = purge ? await find() : [];
   const going = all.filter(({ isQuarantined }) => !isQuarantined || quarantinedMedia === "purge");
-  const lastMs = Math.max(...going.map(({ lastAccessMs }) => lastAccessMs));
+  // There may be more of them than a call has arguments.
+  const lastMs = going.reduce((last, { lastAccessMs }) => Math.max(last, lastAccessMs), 0);
   const before_ms = going.length === 0 ? null : (shownBeforeMs ?? lastMs + 1);
   const other_files = before_ms === null ? null : ((await tables?.otherFiles(before_ms)) ?? null);
   const files = going.map((one) => ({ media_id: visibleId(one.mediaId), quarantined: one.isQuarantined }));

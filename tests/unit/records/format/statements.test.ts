@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { subjectsOf } from "../../../../src/records/format/statements.ts";
+import { CompletionPredicate, subjectsOf } from "../../../../src/records/format/statements.ts";
 
 describe("subjects of a statement", () => {
   it("two items whose digests begin alike have names of their own, so that nobody can keep a statement from being made [OFF-3]", () => {
@@ -11,5 +11,16 @@ describe("subjects of a statement", () => {
     ]) {
       assert.equal(new Set(subjects.map(({ name }) => name)).size, 2);
     }
+  });
+});
+
+describe("a completion", () => {
+  it("names all that a purge of ten thousand rooms, the most that a private record has, is shown by [OFF-3]", () => {
+    const evidence = Array.from(
+      { length: 10_010 },
+      (_, index) => `sha256:${String(index).padStart(64, "0")}`,
+    );
+    const { purge } = CompletionPredicate.shape.duties.shape;
+    assert.ok(purge.safeParse({ state: "done", evidence, waiver: null }).success);
   });
 });

@@ -14,8 +14,11 @@ import {
 import {
   beyondWhatWasShown,
   type PurgePlan,
+  planPurge,
 } from "../../../../../src/federation/offboarding/duties/purge-plan.ts";
 import { residualReport } from "../../../../../src/federation/offboarding/duties/residual.ts";
+import type { DutiesSession } from "../../../../../src/federation/offboarding/duties/session.ts";
+import type { PrivateRecord } from "../../../../../src/federation/offboarding/private-record/schema.ts";
 import {
   readDutiesEvidence,
   writeRun,
@@ -325,6 +328,20 @@ describe("runPurge", () => {
     assert.deepEqual(left(), ["events=2", "destinations=1"]);
     const kept = { subject: ROOM, reason: "kept_by_contract", events: 2 };
     assert.deepEqual(left(kept), ["destinations=1"]);
+  });
+
+  it("a purge is planned however many files of the partner's are cached [OFF-2]", async () => {
+    const files = Array.from({ length: 200_000 }, (_, index) => {
+      return { mediaId: `file${index}`, isQuarantined: false, lastAccessMs: index };
+    });
+    const session = {
+      ...{ own: "harbour.example", partner: PARTNER, say: () => undefined },
+      operator: { destinationRooms: async () => [], rooms: async () => [] },
+      tables: { files: async () => files, otherFiles: async () => 0, eventsByRoom: async () => new Map() },
+    } as unknown as DutiesSession;
+    const record = { duties: { purge: { remoteMedia: "purge", rooms: [] } } } as unknown as PrivateRecord;
+    const { media } = await planPurge(session, "1".repeat(32), record, { atMs: 0 });
+    assert.deepEqual([media.files.length, media.before_ms], [200_000, 200_000]);
   });
 
   it("beyondWhatWasShown refuses more of anything, and accepts less [OFF-2]", () => {
