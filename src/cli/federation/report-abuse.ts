@@ -40,7 +40,7 @@ With --apply a report that asks for containment is acted on first, also where th
 contained, then the report is filed, then the pack is made below evidence/ beside the configuration, each whatever becomes of the one before. It must be in a
 DSSE envelope that is signed by the reporter's key in \`offboarding.trustFile\` and was sent to this organisation within
 the last week, the reporter must be a partner that is neither contained nor removed, or this organisation itself, and
-the subject must be named by its server name, and not have been restored since it was sent or first filed. Otherwise nothing is done; file it without --apply.`,
+the subject must be named by its server name, and not have been restored or re-admitted since it was sent or first filed. Otherwise nothing is done; file it without --apply.`,
   async run([file], { config, apply, sign }) {
     const bytes = readInput(file, "Check the path.");
     const settings = loadFederationConfig(config);
@@ -106,7 +106,7 @@ async function refuseUnlessAuthentic(filing: Filing, registry: Registry, revisio
   if (!(await wasRestoredSince(report, digest, origin.sentAt, federation.repository, revision))) return;
   throw new DrawbridgeError(
     "record_refused",
-    "the report contains nobody: its subject was restored after it was sent or filed; nothing was done",
+    "the report contains nobody: its subject was restored or re-admitted after it was sent or filed; nothing was done",
     { hint: "Ask the reporter for another one; or contain with drawbridge federation contain." },
   );
 }

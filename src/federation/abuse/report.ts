@@ -19,7 +19,7 @@ import { verifySignatures } from "../../records/verify/verify-signatures.ts";
 import { commitToBranch, untilCommitted } from "../change/commit-change.ts";
 import { assessOrigin } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
-import { CONTAINMENTS, containmentRecordsOf } from "../registry/committed-records.ts";
+import { CONTAINMENTS, READMISSIONS, restoredBy } from "../registry/committed-records.ts";
 import { gitLine } from "../repository/git.ts";
 import type { Repository, Revision } from "../repository/repository.ts";
 
@@ -147,9 +147,8 @@ export async function wasRestoredSince(
   const filed = await gitLine(["log", "--format=%ct", revision, "--", path], repository.call());
   const filedAt = filed === "" ? [] : [Number(filed.split("\n").at(-1)) * 1_000];
   const since = Math.min(Date.parse(sentAt), ...filedAt);
-  const texts = await repository.read(revision, [CONTAINMENTS]);
-  const records = containmentRecordsOf(report.subject.server_name, texts);
-  return records.some(({ record }) => record.act === "restore" && Date.parse(record.timestamp) >= since);
+  const texts = await repository.read(revision, [CONTAINMENTS, READMISSIONS]);
+  return restoredBy(texts.values(), since).has(report.subject.server_name);
 }
 
 /** `isNew`: not filed before. @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */

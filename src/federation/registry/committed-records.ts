@@ -83,10 +83,10 @@ export const containmentRecordPath = (record: ContainmentRecord): string =>
 
 const Ending = z.union([ContainmentRecord, ReadmissionRecord]);
 
-/** The server names of the partners whose containment is ended by the last of these records that contains or restores them. */
-export function restoredBy(texts: readonly string[]): ReadonlySet<string> {
-  const records = texts.flatMap((text) => Ending.safeParse(parseJson(text)).data ?? []);
-  const acts = records.filter(({ act }) => act !== "completed");
+/** The server names of the partners whose containment is ended by the last of these records, made since a time, that contains or restores them. */
+export function restoredBy(texts: Iterable<string>, sinceMs = 0): ReadonlySet<string> {
+  const records = [...texts].flatMap((text) => Ending.safeParse(parseJson(text)).data ?? []);
+  const acts = records.filter((one) => one.act !== "completed" && Date.parse(one.timestamp) >= sinceMs);
   acts.sort((left, right) => Date.parse(left.timestamp) - Date.parse(right.timestamp));
   const last = new Map(acts.map(({ server_name, act }) => [server_name, act]));
   return new Set([...last.keys()].filter((name) => last.get(name) !== "contain"));

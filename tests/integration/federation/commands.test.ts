@@ -282,7 +282,10 @@ describe("federation commands", () => {
       await again(); // As it was; filed before, and sent anew; sent before, and never filed.
       const replayed = await apply();
       assert.equal(replayed.code, 1, replayed.stderr);
-      assert.match(replayed.stderr, /its subject was restored after it was sent or filed; nothing was done/);
+      assert.match(
+        replayed.stderr,
+        /its subject was restored or re-admitted after it was sent or filed; nothing was done/,
+      );
       assert.deepEqual(await records("containment"), restored);
     }
   });

@@ -4,7 +4,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
-import { type AbuseReport, fileReport } from "../../../../src/federation/abuse/report.ts";
+import { type AbuseReport, fileReport, wasRestoredSince } from "../../../../src/federation/abuse/report.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import {
   AT,
@@ -43,6 +43,33 @@ describe("fileReport", () => {
     const { file, repository } = await control(t);
     assert.deepEqual([(await file()).isNew, (await file()).isNew], [true, false]);
     assert.equal((await repository.list(await repository.requireHead(), ["records/abuse"])).length, 1);
+  });
+
+  it("a report does not count once its subject was restored or re-admitted since [ABU-1]", async (t) => {
+    const { repository } = await control(t);
+    const { server_name } = REPORT.subject;
+    const common = { server_name, azp: "lighthouse", git_revision: "0".repeat(40) };
+    const opened = {
+      ...{ schema: "svc.federation.readmission.v1", act: "opened", readmission: "1".repeat(32), ...common },
+      ...{ approval: "CHG-1", timestamp: "2026-05-04T10:00:00.000Z", rooms: null, rooms_replaced: 0 },
+      ...{ planes: [], retired: { card_keys: [], clients: [], server_keys: [] } },
+      new_identities: `sha256:${"0".repeat(64)}`,
+    };
+    const restored = {
+      ...{ schema: "svc.federation.containment.v1", act: "restore", classification: "internal", ...common },
+      ...{ timestamp: opened.timestamp, planes: ["gateway", "card", "rooms", "border"] },
+    };
+    for (const [path, record] of [
+      ["records/containment/a.json", restored],
+      ["records/readmission/a.json", opened],
+    ] as const) {
+      await commitOnTop(repository, new Map([[path, JSON.stringify(record)]]));
+      const head = await repository.requireHead();
+      const isRestoredSince = (at: string) => wasRestoredSince(REPORT, DIGEST, at, repository, head);
+      assert.equal(await isRestoredSince("2026-05-04T09:59:59.000Z"), true, path);
+      assert.equal(await isRestoredSince("2026-05-04T10:00:01.000Z"), false, path);
+      await commitOnTop(repository, new Map([[path, "{}"]]));
+    }
   });
 
   it("fileReport refuses to build on a head that may not be taken up [ABU-1]", async (t) => {
