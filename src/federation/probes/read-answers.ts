@@ -83,7 +83,7 @@ export async function observe(subject: ProbeSubject, clock: Clock, attempt: Atte
     ...found,
     references: references.filter((reference) => reference !== "").map(visibleId),
     at: new Date(startedAt).toISOString(),
-    duration_ms: found.layer === "none" ? null : Math.max(0, clock.now() - startedAt),
+    duration_ms: found.layer === "none" ? null : clock.now() - startedAt,
   });
 }
 

@@ -39,7 +39,9 @@ export type EvidenceItem = z.output<typeof EvidenceItem>;
 export function evidenceItem(body: EvidenceItemBody): EvidenceItem {
   // Whoever is probed answers with any three digits; HTTP knows no status above 599 (RFC 9110, section 15).
   const status = body.status !== null && body.status > 599 ? null : body.status;
-  const checked = EvidenceItemBody.safeParse({ ...body, status });
+  // A clock may be set back while something is observed.
+  const duration_ms = body.duration_ms === null ? null : Math.max(0, body.duration_ms);
+  const checked = EvidenceItemBody.safeParse({ ...body, status, duration_ms });
   if (!checked.success) throw new RangeError("this observation is outside the evidence schema");
   return { ...checked.data, digest: sha256Tagged(canonicalize(checked.data)) };
 }

@@ -24,6 +24,11 @@ describe("evidenceItem", () => {
     assert.ok(EvidenceItem.safeParse({ ...item, at: "2026-01-02T03:04:05.000Z" }).success);
   });
 
+  it("an observation during which the clock was set back is one that took no time", () => {
+    const body = { plane: "rooms", partner: "b.test", probe: "room_acl", layer: "room_acl" } as const;
+    assert.equal(operatorItem(0, { ...body, verdict: "closed", duration_ms: -1_000 }).duration_ms, 0);
+  });
+
   it("an item is intact when it is made, and not after a change of any field", () => {
     fc.assert(
       fc.property(
