@@ -85,12 +85,11 @@ async function service(options: Options): Promise<never> {
     event: (event) => log[levelOf(event)](event),
     note: (plane, text) => log.debug({ event: "progress", plane, note: text }),
   });
-  const { config } = federation;
-  const { observe } = config.reconcile;
+  const { observe, interval, driftInterval } = federation.config.reconcile;
   if (observe !== undefined) await serveMetrics(reconcilerMetrics(federation), observe);
   await follow(federation, {
-    intervalMs: config.reconcile.interval,
-    driftIntervalMs: config.reconcile.driftInterval,
+    intervalMs: interval,
+    driftIntervalMs: driftInterval,
     stop: stopSignal(),
     onReady: (result) =>
       log.info({ event: "ready", revision: result?.revision ?? null }, "the reconciler follows the branch"),

@@ -178,12 +178,11 @@ export function stateOf(act: Act, result: PlaneResult) {
 }
 
 function planeLines(act: Act, one: PlaneResult): readonly string[] {
+  const open = one.conditions.filter((condition) => !isSettled(condition));
   return [
     `${planeWords(one.plane)}: ${stateOf(act, one)}`,
     ...one.outOfReach.map(({ subject, reason, hint }) => `  not reached: ${subject} (${reason}); ${hint}`),
-    ...one.conditions
-      .filter((condition) => !isSettled(condition))
-      .map(({ condition, found, hint }) => `  ${condition}: ${found}; ${hint}`),
+    ...open.map(({ condition, found, hint }) => `  ${condition}: ${found}; ${hint}`),
   ];
 }
 

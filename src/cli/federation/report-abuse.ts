@@ -130,12 +130,7 @@ function whyNotAuthentic({ report, origin, federation }: Filing, registry: Regis
   return isRemoved(partner) ? "its reporter was removed" : undefined;
 }
 
-interface Filing {
-  readonly report: AbuseReport;
-  readonly origin: Origin;
-  readonly digest: string;
-  readonly federation: Federation;
-}
+type Filing = Readonly<{ report: AbuseReport; origin: Origin; digest: string; federation: Federation }>;
 
 const evidenceFolder = (config: string): string => join(dirname(resolve(config)), "evidence");
 

@@ -67,12 +67,9 @@ const time = (ms?: number) => (ms === undefined ? "-" : `${new Date(ms).toISOStr
 const words = (text: string | undefined) => (text ?? "-").replaceAll("_", " ");
 
 export function inJson<T extends object>(value: T): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(value).map(([name, field]) => [
-      name,
-      typeof field === "number" && TIMES.has(name) ? new Date(field).toISOString() : (field ?? null),
-    ]),
-  );
+  const shown = (name: string, field: unknown) =>
+    typeof field === "number" && TIMES.has(name) ? new Date(field).toISOString() : (field ?? null);
+  return Object.fromEntries(Object.entries(value).map(([name, field]) => [name, shown(name, field)]));
 }
 const TIMES: ReadonlySet<string> = new Set(["admittedAt", "since", "nextAt", "deadline"]);
 

@@ -12,11 +12,7 @@ import { conditionsOf, DUTIES_CONDITIONS } from "./condition-table.ts";
 /** How old an item may be when its stage is closed: reading ten thousand rooms takes most of an hour. */
 export const ITEM_AGE_MAX_MS = 3_600_000;
 
-export function evaluate(
-  conditions: readonly Condition[],
-  items: readonly EvidenceItem[],
-  circumstances: Circumstances,
-): readonly Evaluated[] {
+export function evaluate(conditions: readonly Condition[], items: Items, circumstances: Circumstances) {
   const counted = items.filter((item) => counts(item, circumstances));
   return conditions.flatMap((condition) => evaluateOne(condition, counted, circumstances) ?? []);
 }
@@ -79,11 +75,12 @@ function evaluateOne(condition: Condition, items: readonly EvidenceItem[], circu
 }
 
 type Requirement = Condition["requirements"][number];
+type Items = readonly EvidenceItem[];
 
 /** Probe of the item by which an organisation says that it does not manage a part. */
 export const PART_MANAGED = "part_managed";
 
-function match(requirement: Requirement, items: readonly EvidenceItem[], circumstances: Circumstances) {
+function match(requirement: Requirement, items: Items, circumstances: Circumstances) {
   const { anyOf, optional, waivable } = requirement;
   const { outOfReach } = circumstances;
   const bySubject = new Map<string | null, EvidenceItem[]>();
@@ -189,11 +186,8 @@ function objections(
 }
 
 /** Whether an item is this observation, with an answer that counts. The subject is the caller's to compare. */
-export function shows(
-  item: EvidenceItem,
-  { probe, vantage, answers, checks = [] }: Observation,
-  circumstances: Circumstances,
-): boolean {
+export function shows(item: EvidenceItem, observation: Observation, circumstances: Circumstances): boolean {
+  const { probe, vantage, answers, checks = [] } = observation;
   return (
     item.probe === probe &&
     item.vantage === vantage &&

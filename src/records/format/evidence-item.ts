@@ -57,14 +57,8 @@ export function operatorItem(
     Partial<EvidenceItemBody>,
 ): EvidenceItem {
   return evidenceItem({
-    schema: "svc.federation.evidence_item.v1",
-    vantage: "operator",
-    subject: null,
-    status: null,
-    reason: null,
-    references: [],
-    at: new Date(atMs).toISOString(),
-    duration_ms: null,
+    ...{ schema: "svc.federation.evidence_item.v1", vantage: "operator", at: new Date(atMs).toISOString() },
+    ...{ subject: null, status: null, reason: null, references: [], duration_ms: null },
     ...body,
   });
 }

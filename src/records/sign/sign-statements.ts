@@ -77,10 +77,7 @@ export function completionStatement(
 }
 
 /** Where one statement is kept. `write` returns only when the text would survive a loss of power. */
-export interface Kept {
-  readonly read: () => string | undefined;
-  readonly write: (text: string) => void;
-}
+export type Kept = Readonly<{ read: () => string | undefined; write: (text: string) => void }>;
 
 /** The DSSE envelope of an own statement; `make` is called if none is kept. What a signer throws leaves it unsigned. */
 export async function signOnce(kept: Kept, make: () => AnyStatement, removal: OwnRemoval, signer: Signer) {

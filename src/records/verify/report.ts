@@ -46,6 +46,7 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
   const outcome = outcomeOf(problems, completion !== undefined, unmanaged.length > 0);
   const removal = completion ?? judged[0]?.predicate;
   const partsLost = new Set<number | undefined>(problems.map(({ reason }) => REASONS[reason].part));
+  const isComplete = (part: number) => completion !== undefined && !partsLost.has(part);
   return {
     outcome,
     verified: outcome === "verified",
@@ -53,11 +54,7 @@ export function reportOf({ digest, problems, completion, judged, items, signers,
     removal: removal === undefined ? null : aboutOf(removal, completion),
     signers: countSigners(signers),
     statements: judged.length + (completion === undefined ? 0 : 1),
-    parts: PARTS.map((title, index) => {
-      const part = index + 1;
-      const complete = completion !== undefined && !partsLost.has(part);
-      return { part, title, complete };
-    }),
+    parts: PARTS.map((title, index) => ({ part: index + 1, title, complete: isComplete(index + 1) })),
     proved: sound.flatMap((stage) => proofsOf(stage, items)),
     unmanaged,
     /** How many subjects were out of reach, and are waived by name. */

@@ -42,14 +42,9 @@ export function keyProblems({ attestations }: CompletionPredicate, signers: read
 }
 
 /** Compares the completion with the stages that verified; unless all did (`isWhole`), nothing is reported as absent. */
-export function bindingProblems(
-  predicate: CompletionPredicate,
-  stages: readonly StageStatement[],
-  items: Evidence,
-  isWhole: boolean,
-): Problem[] {
+export function bindingProblems(stated: Omit<Bound, "report">): Problem[] {
   return problemsOf("completion", (report) => {
-    const bound = { ...predicate, bound: stages, items, isWhole, report };
+    const bound = { ...stated, report };
     checkBoundStages(bound);
     checkBoundEvidence(bound);
     checkRevisions(bound);
@@ -135,7 +130,7 @@ export function wholeProblems(all: CompletionStatement, stages: readonly StageSt
     ...stages.flatMap((stage) => strayProblems(predicate, stage, placeOf(stage.predicate))),
     ...sequenceProblems(predicate, stages),
     ...completionProblems(all),
-    ...bindingProblems(predicate, stages, items, true),
+    ...bindingProblems({ ...predicate, bound: stages, items, isWhole: true }),
   ];
 }
 

@@ -73,7 +73,7 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
   if (completion !== undefined) {
     add(keyProblems(completion.predicate, completionSigners));
     add(completionProblems(completion));
-    add(bindingProblems(completion.predicate, stages, evidence.items, isWhole));
+    add(bindingProblems({ ...completion.predicate, bound: stages, items: evidence.items, isWhole }));
   }
   if (isWhole) add(surplusEvidence(evidence.items.keys(), evidenceOf(stages)));
   const { predicate } = completion ?? {};

@@ -93,21 +93,15 @@ export function fieldOf(error: z.ZodError): string {
 }
 
 /** Of a record both must have signed; of what one passes on that one, and the other one may have signed it before. */
-interface SignatureRule {
-  readonly must: readonly string[];
-  readonly may: readonly string[];
-}
+type SignatureRule = Readonly<Record<"must" | "may", readonly string[]>>;
 
 function signatureProblems(signers: readonly Signature[], { must, may }: SignatureRule): DsseProblem[] {
-  const missing = must
-    .filter((name) => !signers.some(({ organisation }) => organisation === name))
-    .map((name) => ({ reason: "signature_missing", detail: name }) as const);
-  const extra = signers
-    .filter(
-      ({ organisation }, index) =>
-        !may.includes(organisation) ||
-        signers.findIndex((other) => other.organisation === organisation) !== index,
-    )
-    .map(({ keyId }) => ({ reason: "signature_extra", detail: keyId }) as const);
-  return [...missing, ...extra];
+  const organisations = signers.map(({ organisation }) => organisation);
+  const isExtra = ({ organisation }: Signature, index: number) =>
+    !may.includes(organisation) || organisations.indexOf(organisation) !== index;
+  const missing = must.filter((name) => !organisations.includes(name));
+  return [
+    ...missing.map((detail) => ({ reason: "signature_missing", detail }) as const),
+    ...signers.filter(isExtra).map(({ keyId }) => ({ reason: "signature_extra", detail: keyId }) as const),
+  ];
 }

@@ -29,10 +29,7 @@ export function placeOf({ organisation, stage }: Pick<StagePredicate, "organisat
   return `${organisation}/${stage}`;
 }
 
-export function inOrder<Stated>(
-  { remover, partner }: Pick<StagePredicate, "remover" | "partner">,
-  byPlace: ReadonlyMap<string, Stated>,
-): readonly Stated[] {
+export function inOrder<T>({ remover, partner }: Removal, byPlace: ReadonlyMap<string, T>): readonly T[] {
   return statementOrder(remover, partner).flatMap((slot) => byPlace.get(placeOf(slot)) ?? []);
 }
 
