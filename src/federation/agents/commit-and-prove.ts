@@ -200,8 +200,7 @@ export async function askBridge(
     decided === undefined ? undecided : decided.accepted ? "agent_card_verified" : "agent_card_untrusted";
   const isUnknown = decided === undefined && wanted === "verified";
   const verdict = isUnknown ? "unknown" : decided?.accepted === true ? "open" : "closed";
-  const references = found === undefined ? [] : [found.fingerprint];
-  return [seal({ ...finding, verdict, reason, references })];
+  return [seal({ ...finding, verdict, reason, references: found ? [found.fingerprint] : [] })];
 }
 
 export function agentParts({ card, directory }: FederationConfig, clock: Clock) {

@@ -112,12 +112,11 @@ export function retireEdits(
   instead?: PinnedIdentity,
 ): YamlEdit[] {
   const { file, retired, keyIds } = consumer;
-  const thumbprint = thumbprintOf(old.jwk);
   const isPinnedElsewhere = consumptions(registry).some(
     ({ entry: { cardIdentity }, ...pin }) =>
       (pin.file !== file || pin.agent !== agent) &&
       cardIdentity !== undefined &&
-      thumbprintOf(cardIdentity.jwk) === thumbprint,
+      thumbprintOf(cardIdentity.jwk) === thumbprintOf(old.jwk),
   );
   const kept = isPinnedElsewhere ? keyIds : keyIds.filter((keyId) => keyId !== old.keyId);
   const now = instead === undefined || kept.includes(instead.keyId) ? kept : [...kept, instead.keyId];

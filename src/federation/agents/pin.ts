@@ -40,9 +40,8 @@ function proposeAddition(base: ChangeBase, options: AddOptions): Proposal | unde
   refuseRetired(registry, identity, registry.organisation.retired.cardKeys);
   const origins = allowedOrigins.length > 0 && { allowedOrigins };
   const value = { cardUrl, ...origins, cardIdentity: cardIdentityOf(identity) };
-  const edits = [{ path: ["consumes", agent], value }];
   const message = `Add ${agent}\n\nKey ${identity.keyId}. Planes 1 to 3 are untouched.\n`;
-  return { file: ORGANISATION_FILE, edits, message };
+  return { file: ORGANISATION_FILE, edits: [{ path: ["consumes", agent], value }], message };
 }
 
 /** Adds an agent. @throws DrawbridgeError `guard_refused`, `agent_unavailable`, `head_refused`; RegistryError */

@@ -240,16 +240,13 @@ const STEPS = ["begun", "staged", "cleared", "signed", "proved"] as const;
 
 /** What is remembered of a rotation until it is proved; only public keys, cards and digests. */
 const Rotation = z.strictObject({
-  version: z.literal(1),
-  agent: z.string(),
+  ...{ version: z.literal(1), agent: z.string() },
   /** `begun`: which key is the new one; `staged`: it lies beside the old one; `cleared`: the old one is gone; … */
   step: z.enum(STEPS),
-  fresh: CardIdentity,
-  old: z.array(CardIdentity).min(1),
+  ...{ fresh: CardIdentity, old: z.array(CardIdentity).min(1) },
   /** Cards signed by an old key, which must fail from now on; base64. */
   old_cards: z.array(z.string()),
-  key_file: z.string(),
-  card_file: z.string(),
+  ...{ key_file: z.string(), card_file: z.string() },
 });
 export type Rotation = z.output<typeof Rotation>;
 const fileOf = (agent: string) => `agents/rotate-${agent}.json`;
@@ -259,5 +256,4 @@ export function writeRotation(state: StateFolder, rotation: Rotation): Rotation 
   return rotation;
 }
 
-const isAt = ({ step }: Rotation, other: Rotation["step"]): boolean =>
-  STEPS.indexOf(step) >= STEPS.indexOf(other);
+const isAt = ({ step }: Rotation, other: Rotation["step"]) => STEPS.indexOf(step) >= STEPS.indexOf(other);

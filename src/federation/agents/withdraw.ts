@@ -112,9 +112,8 @@ function notInvoked(desired: DesiredState, agent: string, serverName: string, se
 function notCarried(desired: DesiredState, agent: string, seal: Seal) {
   const { agents } = renderedFile(desiredPlane(desired, "card"), CARD_AGENTS, AgentsFile).value;
   const isOut = !Object.hasOwn(agents, agent);
-  const reason = isOut ? "not_in_agents_file" : "in_agents_file";
   return seal({
     ...{ probe: "agents_file", layer: "bridge", verdict: isOut ? "closed" : "open" },
-    ...{ reason, references: [desired.planes.card.digest] },
+    ...{ reason: isOut ? "not_in_agents_file" : "in_agents_file", references: [desired.planes.card.digest] },
   });
 }

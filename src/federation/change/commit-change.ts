@@ -70,8 +70,7 @@ async function tryChange(
 
 /** What a change of files of the registry makes of everything rendered. @throws RegistryError */
 export async function changesOf({ cache }: Federation, base: ChangeBase, edits: ReadonlyMap<string, string>) {
-  const files = new Map<string, RegistryFile>([...base.files.registry, ...edits]);
-  const after = loadRegistry(files, cache);
+  const after = loadRegistry(new Map<string, RegistryFile>([...base.files.registry, ...edits]), cache);
   const changes = renderedChanges(base.tree, base.files, after);
   for (const path of base.setAside?.paths ?? []) {
     changes.set(path, base.files.registry.has(path) ? await base.textOf(path) : null);
@@ -248,8 +247,7 @@ async function withoutBrokenFiles(context: Federation, head: Revision, accepted:
 }
 
 async function lastValid({ repository, cache }: Federation, head: Revision, accepted: Revision | undefined) {
-  const candidates = accepted ? [accepted] : await repository.history(head, HISTORY_MAX);
-  for (const revision of candidates) {
+  for (const revision of accepted ? [accepted] : await repository.history(head, HISTORY_MAX)) {
     const files = await readRevision(repository, revision, cache);
     try {
       registryOf(files, cache);

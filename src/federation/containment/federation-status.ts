@@ -17,17 +17,15 @@ export async function federationStatus(context: Federation) {
   const assessment = await assess(head, context);
   const stored = accepted && (await stateAt(context, accepted).catch(() => undefined));
   const partners = (assessment.good ? assessment.desired : stored)?.registry.partners ?? [];
+  const contained = partners.filter(({ partner }) => partner.contained);
   const removed = partners.filter(({ partner }) => isRemoved(partner));
-  const refused = assessment.good ? null : assessment.refusal;
   return {
     head: head ?? null,
     accepted: accepted ?? null,
-    refused,
-    contained: partners
-      .filter(({ partner }) => partner.contained)
-      .map(({ name, partner }) => ({
-        ...{ name, serverName: partner.serverName, declaredClosed: closedPlanes(partner) },
-      })),
+    refused: assessment.good ? null : assessment.refusal,
+    contained: contained.map(({ name, partner }) => {
+      return { name, serverName: partner.serverName, declaredClosed: closedPlanes(partner) };
+    }),
     removed: removed.map(({ name, partner: { serverName } }) => ({ name, serverName })),
     planes: PLANE_NAMES.map((plane) => planeStatus(context, plane)),
     drift: recentDrift(state, DRIFT_SHOWN),

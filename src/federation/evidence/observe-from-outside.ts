@@ -19,9 +19,8 @@ export function outsideProbe({ config, clock, random }: Federation, file: string
     if (target.serverName !== own || as.serverName !== serverName) {
       const probed = `${target.serverName} as ${as.serverName}`;
       const hint = "Name the probe file of this partner.";
-      throw new DrawbridgeError("usage", `the probe file probes ${probed}, not ${own} as ${serverName}`, {
-        hint,
-      });
+      const what = `the probe file probes ${probed}, not ${own} as ${serverName}`;
+      throw new DrawbridgeError("usage", what, { hint });
     }
     const items = inside.filter(({ plane }) => plane === "rooms");
     const rooms = items.flatMap(({ subject }) => roomOfVisibleId(subject ?? "") ?? []);

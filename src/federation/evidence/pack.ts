@@ -31,10 +31,7 @@ const EvidencePackBody = z.strictObject({
   made_at: Time,
   window: z.strictObject({ since: Time, until: Time }),
   partner: z.strictObject({
-    name: Identifier,
-    server_name: Identifier,
-    azp: Identifier,
-    issuer: Identifier,
+    ...{ name: Identifier, server_name: Identifier, azp: Identifier, issuer: Identifier },
     key_ids: z.strictObject({ server: z.array(Identifier), card: z.array(Identifier) }),
     classification: Partner.shape.classification,
     contained: z.boolean(),
@@ -44,10 +41,8 @@ const EvidencePackBody = z.strictObject({
   containment_records: z.array(
     z.strictObject({ path: Identifier, record: ContainmentRecord, digest: Sha256Digest }),
   ),
-  inside: z.array(EvidenceItem),
-  outside: z.array(EvidenceItem),
-  streams: z.array(StreamSummary),
-  stream_items: z.array(StreamEvidence),
+  ...{ inside: z.array(EvidenceItem), outside: z.array(EvidenceItem) },
+  ...{ streams: z.array(StreamSummary), stream_items: z.array(StreamEvidence) },
   limits: z.strictObject({
     replicated_history: z.literal(LIMITS.replicated_history),
     user_attribution: z.literal(LIMITS.user_attribution),
@@ -93,6 +88,7 @@ export async function assemblePack(input: {
   const { config, current, partner: entry, window, inside, outside, clock } = input;
   const { partner } = entry;
   const { serverName, azp, issuer, keyIds, classification, contained } = partner;
+  const identity = { name: entry.name, server_name: serverName, azp, issuer, key_ids: keyIds };
   const files = {
     border_violations: config.border.violationsFile,
     gateway_decisions: config.gateway?.accessLog,
@@ -106,24 +102,19 @@ export async function assemblePack(input: {
     }),
   );
   const containments = await current.repository.read(current.desired.revision, [CONTAINMENTS]);
+  const dead_by = deadBy([...inside, ...outside], azp);
   return sealPack({
     schema: "svc.federation.evidence.v1",
     made_at: new Date(clock.now()).toISOString(),
     window: { since: window.since, until: window.until },
-    partner: {
-      ...{ name: entry.name, server_name: serverName, azp, issuer, key_ids: keyIds },
-      ...{ classification, contained },
-    },
+    partner: { ...identity, classification, contained },
     revision: current.desired.revision,
     closed_planes: [...closedPlanes(partner)],
     containment_records: containmentRecordsOf(serverName, containments),
     ...{ inside: [...inside], outside: [...outside] },
     streams: streams.map(({ summary }) => summary),
     stream_items: streams.flatMap(({ items }) => items),
-    limits: {
-      ...LIMITS,
-      live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by: deadBy([...inside, ...outside], azp) },
-    },
+    limits: { ...LIMITS, live_tokens: { longest_life_seconds: TOKEN_LIFE_S, dead_by } },
   });
 }
 

@@ -15,32 +15,27 @@ import type { Partner } from "../registry/partner.ts";
 const Details = z.string().regex(/^[A-Za-z0-9_.:|,'{}[\]-]{1,256}$/);
 const Time = z.iso.datetime();
 
+const Named = Identifier.nullable();
+
 const ViolationLine = z.strictObject({
   schema: z.literal("svc_federation_policy_violation"),
   reason: z.enum(["server_not_allowed", "invite_rule_denied"]),
-  server: Identifier.nullable(),
-  room: Identifier.nullable(),
-  event: Identifier.nullable(),
+  ...{ server: Named, room: Named, event: Named },
   policy_digest: Sha256Digest.nullable(),
   at: Time,
 });
 
 const GatewayLine = z.strictObject({
   start_time: Time,
-  azp: Identifier.nullable(),
-  route: Identifier.nullable(),
+  ...{ azp: Named, route: Named },
   code: z.int().min(0).max(599),
   details: Details.nullable(),
   flags: Identifier.nullable(),
-  duration_ms: z.number().min(0),
-  bytes_in: z.number().min(0),
-  bytes_out: z.number().min(0),
+  ...{ duration_ms: z.number().min(0), bytes_in: z.number().min(0), bytes_out: z.number().min(0) },
 });
 
 const fingerprint = z.union([Sha256Digest, z.literal("none")]);
-const Target = z.strictObject({
-  ...{ agent: Word, ghost: Identifier, fingerprint, agent_version: Identifier.nullable() },
-});
+const Target = z.strictObject({ agent: Word, ghost: Identifier, fingerprint, agent_version: Named });
 
 const AuditId = z.string().regex(/^[0-9]{1,20}$/);
 const COMMON = { audit_id: AuditId, time: Time, outcome: Word, target: Target } as const;
@@ -48,13 +43,8 @@ const COMMON = { audit_id: AuditId, time: Time, outcome: Word, target: Target } 
 const DelegationLine = z.strictObject({
   ...COMMON,
   schema: z.literal("svc.delegation.v1"),
-  terminal_stage: Word,
-  terminal_reason: Word,
-  a2a_attempted: z.boolean(),
-  room_id: Identifier,
-  event_id: Identifier,
-  sender: Identifier,
-  ingress: Word,
+  ...{ terminal_stage: Word, terminal_reason: Word, a2a_attempted: z.boolean() },
+  ...{ room_id: Identifier, event_id: Identifier, sender: Identifier, ingress: Word },
   admitted_at: Time,
   accepted_at: Time.nullable(),
   reply_event_id: Identifier.nullable(),
@@ -63,9 +53,7 @@ const DelegationLine = z.strictObject({
 const AgentCardLine = z.strictObject({
   ...COMMON,
   schema: z.literal("svc.agent_card.v1"),
-  reason: Word,
-  origin: Identifier.nullable(),
-  key_id: Identifier.nullable(),
+  ...{ reason: Word, origin: Named, key_id: Named },
   card_digest: Sha256Digest.nullable(),
 });
 
@@ -87,14 +75,9 @@ const StreamFacts = z.discriminatedUnion("stream", [
     stream: z.literal("bridge_audit"),
     schema: z.enum(["svc.delegation.v1", "svc.agent_card.v1"]),
     audit_id: z.string(),
-    outcome: Word,
-    reason: Word,
-    agent: Word,
+    ...{ outcome: Word, reason: Word, agent: Word },
     a2a_attempted: z.boolean().nullable(),
-    room: Identifier.nullable(),
-    event: Identifier.nullable(),
-    sender: Identifier.nullable(),
-    key_id: Identifier.nullable(),
+    ...{ room: Named, event: Named, sender: Named, key_id: Named },
   }),
 ]);
 
@@ -106,10 +89,7 @@ export const StreamSummary = z.strictObject({
   state: z.enum(["read", "not_operated", "absent", "unreadable"]),
   bytes: Count,
   digest: Sha256Digest.nullable(),
-  lines: Count,
-  matching: Count,
-  included: Count,
-  refused_lines: Count,
+  ...{ lines: Count, matching: Count, included: Count, refused_lines: Count },
 });
 export type StreamSummary = z.output<typeof StreamSummary>;
 
@@ -178,10 +158,8 @@ export async function collectStream(
   isWanted: (facts: StreamEvidence["facts"]) => boolean = () => true,
 ): Promise<{ readonly summary: StreamSummary; readonly items: readonly StreamEvidence[] }> {
   const none = { bytes: 0, lines: 0, matching: 0, refused_lines: 0 };
-  const nothing = (state: StreamSummary["state"]) => ({
-    summary: { stream, state, digest: null, included: 0, ...none },
-    items: [],
-  });
+  const empty = { ...none, stream, digest: null, included: 0 };
+  const nothing = (state: StreamSummary["state"]) => ({ summary: { ...empty, state }, items: [] });
   if (file === undefined) return nothing("not_operated");
   const [since, until] = [Date.parse(window.since), Date.parse(window.until)];
   const hash = createHash("sha256");

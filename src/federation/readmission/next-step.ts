@@ -185,15 +185,13 @@ export function fromOutside(tried: readonly Judged[], plane: PlaneName): readonl
 
 export function readmissionStatus(readmission: Readmission) {
   const { opened, stages, ...status } = readmission;
-  return {
-    ...{ ...status, approval: opened.approval },
-    steps: READMISSION.steps.map((step): StepStatus => {
-      const { proved_at: provedAt = null, revision: commit = null } = stages[step.plane] ?? {};
-      const state = provedAt !== null ? "proved" : commit !== null ? "proving" : "pending";
-      const own = { state, since: provedAt };
-      return { ...labelOf(step), own, other: null, commit, openedAt: null, provedAt, blocks: [] };
-    }),
-  };
+  const steps = READMISSION.steps.map((step): StepStatus => {
+    const { proved_at: provedAt = null, revision: commit = null } = stages[step.plane] ?? {};
+    const state = provedAt !== null ? "proved" : commit !== null ? "proving" : "pending";
+    const own = { state, since: provedAt };
+    return { ...labelOf(step), own, other: null, commit, openedAt: null, provedAt, blocks: [] };
+  });
+  return { ...status, approval: opened.approval, steps };
 }
 
 /** @throws DrawbridgeError `usage`, `head_refused`; RegistryError when a step's result would be refused */

@@ -30,7 +30,7 @@ import {
   readmissionRecordsIn,
 } from "../registry/committed-records.ts";
 import { findPartner, isRemoved, type PartnerEntry, type Registry, retireAll } from "../registry/partner.ts";
-import { ServerKeyIdentifier } from "../registry/retired-identities.ts";
+import { ServerKeyId } from "../registry/retired-identities.ts";
 import { retiredIn } from "../registry/retired-identities-checks.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
@@ -92,8 +92,7 @@ type Who = Pick<PartnerEntry["partner"], "serverName" | "azp">;
 /** The one that was opened with the partner's client, which none reuses; else the last by its time: a clock may be set back. */
 async function lastReadmission(context: Federation, revision: Revision, { serverName, azp }: Who) {
   const { repository, state } = context;
-  const texts = await repository.read(revision, [READMISSIONS]);
-  const theirs = readmissionRecordsIn(texts.values())
+  const theirs = readmissionRecordsIn((await repository.read(revision, [READMISSIONS])).values())
     .filter(({ server_name }) => server_name === serverName)
     .sort((left, right) => (left.timestamp < right.timestamp ? -1 : 1));
   const all = theirs.filter(({ act }) => act === "opened");
@@ -203,7 +202,7 @@ export const NewIdentities = z.strictObject({
   azp: DeclaredClientId,
   /** Of that client; needed where the partner may invoke agents here. */
   clientSecret: RegistrySecretReference.optional(),
-  serverKeys: z.array(ServerKeyIdentifier).default([]),
+  serverKeys: z.array(ServerKeyId).default([]),
   /** The partner's agents that our bridge carries, by their name here. One that is left out stays without a pin. */
   agents: z
     .record(
@@ -236,10 +235,8 @@ function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: N
       throw refuse("retired_key", `${id} was this partner's server key before its removal`);
   }
   const cardKeys = retiredIn(registry, entry.file, retired.cardKeys);
-  const edits: YamlEdit[] = [
-    { path: ["retired"], value: plain({ ...retired, cardKeys }) },
-    { path: ["azp"], value: identities.azp },
-  ];
+  const retiring = { path: ["retired"], value: plain({ ...retired, cardKeys }) };
+  const edits: YamlEdit[] = [retiring, { path: ["azp"], value: identities.azp }];
   if (partner.contained) edits.push({ path: ["contained"], value: false });
   const { server, card } = partner.keyIds;
   if (server.length > 0 || identities.serverKeys.length > 0) {
@@ -277,7 +274,6 @@ function newIdentityEdits(registry: Registry, entry: PartnerEntry, identities: N
 type Secret = RegistrySecretReference | undefined;
 
 /** A reference has one form: no path of one names another's file in other words. */
-const isSameSecret = (before: Secret, now: Secret): boolean =>
-  before !== undefined && isDeepStrictEqual(before, now);
+const isSameSecret = (before: Secret, now: Secret) => before !== undefined && isDeepStrictEqual(before, now);
 
 const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value));

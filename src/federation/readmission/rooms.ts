@@ -63,8 +63,7 @@ async function roomNow(session: RoomsSession, partner: ServerName, record: RoomR
   const to = replacement === undefined ? null : visibleId(replacement.to);
   // Data duties may have purged it since: nothing of it is left to be replaced or opened again.
   if (gone !== undefined || (await tryRoom(session, record.room)) === undefined) {
-    const state = to === null ? "gone" : "replaced";
-    return { room, state, replacement: to, repairable: "yes" };
+    return { room, state: to === null ? "gone" : "replaced", replacement: to, repairable: "yes" };
   }
   if (replace !== undefined && to !== null) return { room, state: "kept", replacement: to, repairable: "no" };
   const events = [...bans].filter(([user]) => serverOf(user) === partner).map(([, { event }]) => event);
@@ -135,10 +134,8 @@ export function roomLines(choice: RoomsChoice, touched: readonly TouchedRoom[]):
       ? "is opened again: the partner can read back what we said; what those of its people said whom we had not banned comes in with its next event"
       : "cannot be told: the partner's server does not say whether it holds its bans";
   };
-  return [
-    `Rooms (${choice}): ${kept.length} kept, ${touched.length - kept.length} gone before.`,
-    ...touched.map((one) => `  ${one.room} ${fate(one)}`),
-  ];
+  const all = `Rooms (${choice}): ${kept.length} kept, ${touched.length - kept.length} gone before.`;
+  return [all, ...touched.map((one) => `  ${one.room} ${fate(one)}`)];
 }
 
 export function blockedRooms({ rooms, touched }: Readmission): JudgedCondition | undefined {

@@ -18,12 +18,8 @@ export const ReadmissionRecord = z.strictObject({
   schema: z.literal("svc.federation.readmission.v1"),
   act: z.enum(["opened", "completed"]),
   readmission: RunId,
-  server_name: OrganisationName,
-  azp: Identifier,
-  approval: Identifier,
-  new_identities: Sha256Digest,
-  git_revision: GitRevision,
-  timestamp: Instant,
+  ...{ server_name: OrganisationName, azp: Identifier, approval: Identifier },
+  ...{ new_identities: Sha256Digest, git_revision: GitRevision, timestamp: Instant },
   retired: z.strictObject({ card_keys: Identifiers, clients: Identifiers, server_keys: Identifiers }),
   /** `new`: shared rooms are new ones; `reopen`: kept ones were opened again. Null before it was chosen. */
   rooms: RoomsChoice.nullable(),
@@ -32,10 +28,8 @@ export const ReadmissionRecord = z.strictObject({
   /** Planes that are open and in force, in order, with the digests of what was observed. */
   planes: z.array(
     z.strictObject({
-      plane: z.enum(PLANE_NAMES),
-      revision: GitRevision,
-      evidence: z.array(Sha256Digest),
-      not_applicable: Identifiers.default([]),
+      ...{ plane: z.enum(PLANE_NAMES), revision: GitRevision },
+      ...{ evidence: z.array(Sha256Digest), not_applicable: Identifiers.default([]) },
     }),
   ),
 });
@@ -60,9 +54,7 @@ export type Act = z.output<typeof Act>;
 
 export const ContainmentRecord = z.strictObject({
   schema: z.literal("svc.federation.containment.v1"),
-  act: Act,
-  server_name: Identifier,
-  azp: Identifier,
+  ...{ act: Act, server_name: Identifier, azp: Identifier },
   classification: Partner.shape.classification,
   /** The commit whose registry the re-render was made from, this act's change aside. */
   git_revision: GitRevision,

@@ -62,16 +62,12 @@ export function loadRegistry(files: ReadonlyMap<string, RegistryFile>, known: Kn
   return registry;
 }
 
-const NO_ORGANISATION = {
-  value: undefined,
-  problems: [
-    {
-      ...{ file: ORGANISATION_FILE, line: 1, path: "", rule: "organisation_missing" },
-      message: "there is no such file",
-      hint: "Write it: it names this organisation's own server; docs/reference/registry.md shows one.",
-    },
-  ],
+const MISSING = {
+  ...{ file: ORGANISATION_FILE, line: 1, path: "", rule: "organisation_missing" },
+  message: "there is no such file",
+  hint: "Write it: it names this organisation's own server; docs/reference/registry.md shows one.",
 };
+const NO_ORGANISATION = { value: undefined, problems: [MISSING] };
 
 function partnerName(path: string): string | undefined {
   if (!path.startsWith(PARTNERS) || !path.endsWith(".yaml")) return undefined;
@@ -131,10 +127,8 @@ type Path = readonly PropertyKey[];
 function readRegistryFile<Value>(schema: z.ZodType<Value>, text: string, file: string) {
   const read = parseBounded(text);
   // Also what can be made out of a broken file: a secret in it has been committed all the same.
-  const secrets = [
-    ...(read.isRefused ? [] : secretsInText(text, file)),
-    ...(read.document === undefined ? [] : secretsInValues(read.document.contents, read.lines, file)),
-  ];
+  const values = read.document && secretsInValues(read.document.contents, read.lines, file);
+  const secrets = [...(read.isRefused ? [] : secretsInText(text, file)), ...(values ?? [])];
   if (read.problems.length > 0) {
     const problems = read.problems.map((problem) => ({
       ...{ file, path: "", rule: "yaml", hint: "Write it as plain YAML, one key a line." },

@@ -12,13 +12,7 @@ import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 import { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { CONTAINMENT_ORDER, PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { AgentConsumption, ORGANISATION_FILE, type Organisation, type OwnClient } from "./organisation.ts";
-import {
-  KeyIdentifier,
-  Retired,
-  retiredKeyOf,
-  ServerKeyIdentifier,
-  withCardKeys,
-} from "./retired-identities.ts";
+import { KeyId, Retired, retiredKeyOf, ServerKeyId, withCardKeys } from "./retired-identities.ts";
 
 export const PlaneState = z.enum(["open", "closed"]);
 export type PlaneState = z.output<typeof PlaneState>;
@@ -46,8 +40,8 @@ export const Partner = z.strictObject({
   keyIds: z
     .strictObject({
       /** Of its homeserver, such as `ed25519:a_1x2y`. */
-      server: z.array(ServerKeyIdentifier).default([]),
-      card: z.array(KeyIdentifier).default([]),
+      server: z.array(ServerKeyId).default([]),
+      card: z.array(KeyId).default([]),
     })
     .prefault({}),
   transport: z

@@ -6,16 +6,16 @@ import { sha256Tagged } from "../../domain/digest.ts";
 import { Sha256Digest } from "../../domain/identifier-fields.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
 
-export const KeyIdentifier = z
+export const KeyId = z
   .string()
   .regex(/^[\x21-\x7e]{1,128}$/, { error: "must be 1 to 128 visible characters" });
 
-export const ServerKeyIdentifier = z
+export const ServerKeyId = z
   .string()
   .regex(/^ed25519:[\x21-\x7e]{1,120}$/, { error: "must be a server's key ID, such as ed25519:a_1x2y" });
 
 export const RetiredCardKey = z.strictObject({
-  keyId: KeyIdentifier,
+  keyId: KeyId,
   /** SHA-256 of the JWK's required members (RFC 7638), in hexadecimal; absent where only the ID was known. */
   thumbprint: Sha256Digest.optional(),
 });
@@ -25,7 +25,7 @@ export type RetiredOwn = z.output<typeof RetiredOwn>;
 
 export const Retired = RetiredOwn.extend({
   clients: z.array(DeclaredClientId).default([]),
-  serverKeys: z.array(ServerKeyIdentifier).default([]),
+  serverKeys: z.array(ServerKeyId).default([]),
 });
 export type Retired = z.output<typeof Retired>;
 
@@ -45,10 +45,9 @@ export function retiredKeyOf({ keyId, jwk }: PinnedIdentity): RetiredCardKey {
 export function withCardKeys(present: readonly RetiredCardKey[], more: readonly RetiredCardKey[]) {
   const all = [...present];
   for (const key of more) {
-    const { keyId, thumbprint } = key;
-    const isThere = all.some(
-      (one) => one.keyId === keyId && one.thumbprint === (thumbprint ?? one.thumbprint),
-    );
+    const isThere = all.some(({ keyId, thumbprint: print }) => {
+      return keyId === key.keyId && print === (key.thumbprint ?? print);
+    });
     if (!isThere) all.push(key);
   }
   return all;

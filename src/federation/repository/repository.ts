@@ -133,10 +133,9 @@ export class Repository {
     // Without the full history, git leaves out whatever side a merge has set aside.
     const parents = along === "mainline" ? "--first-parent" : "--full-history";
     const args = ["log", parents, "--ignore-missing", ...format, ...range, "--", "registry"];
-    const listed = await gitLine(args, this.call({ settings: ["log.showRoot=true"] }));
     const changes = new Map<Revision, Omit<TreeEntry, "mode">[]>();
     let files: Omit<TreeEntry, "mode">[] = [];
-    for (const line of listed.split("\n")) {
+    for (const line of (await gitLine(args, this.call({ settings: ["log.showRoot=true"] }))).split("\n")) {
       const commit = parseRevision(line);
       if (commit !== undefined) {
         files = [];

@@ -39,10 +39,9 @@ export async function makeStartingFolder(
   const made = [CONFIG, STATUS_TOKEN, REPOSITORY].map((name) => join(directory, name));
   requireAbsent(made);
   const registry = new Map([[ORGANISATION_FILE, organisationYaml(options)]]);
-  const rendered = renderAll(loadRegistry(registry));
   const changes = new Map([
     ...registry,
-    ...rendered,
+    ...renderAll(loadRegistry(registry)),
     [ABUSE_REPORT_SCHEMA, abuseReportSchema()],
     // git knows no folders, and the first partner's file is written into this one.
     [PARTNERS_FOLDER_MARK, ""],

@@ -119,9 +119,8 @@ function checkPolicy(registry: Registry, read: Read): readonly string[] {
   const policy = read(PolicyFile, BORDER_POLICY);
   assertAdmits(registry, "border", BORDER_POLICY, policy.allowed_servers);
   const denied = registry.organisation.border.inviteRule === "deny_all";
-  return denied === (policy.invite_rule === "deny_all")
-    ? []
-    : [`rendered/${BORDER_POLICY} has another invite rule than the registry`];
+  if (denied === (policy.invite_rule === "deny_all")) return [];
+  return [`rendered/${BORDER_POLICY} has another invite rule than the registry`];
 }
 
 function checkAcl(registry: Registry, read: Read): readonly string[] {

@@ -48,9 +48,7 @@ export function reconciledItems(
   const names = [...new Set(left.map(({ subject }) => subjectWord(subject)))];
   return Array.from({ length: Math.max(1, Math.ceil(names.length / NAMES_MAX)) }, (_, part) =>
     seal({
-      probe: RECONCILED,
-      layer: "reconciler",
-      verdict: isReached ? declared : "unknown",
+      ...{ probe: RECONCILED, layer: "reconciler", verdict: isReached ? declared : "unknown" },
       reason: isReached ? "in_force" : (applied?.outcome ?? "never_applied"),
       references: [revision, digest, ...names.slice(part * NAMES_MAX, (part + 1) * NAMES_MAX)],
     }),

@@ -102,9 +102,8 @@ export const appliedIn = ({ planes }: PassResult, plane: PlaneName): Applied | n
 
 function notReached(plane: PlaneName, applied: Applied | null): readonly Objection[] {
   if (applied === null || applied.outcome === "in_force" || applied.outcome === "incomplete") return [];
-  const found = applied.reason ?? applied.outcome;
   const hint = `See drawbridge federation status; then run this again: it applies the ${plane} plane once more.`;
-  return [{ condition: "in_force", probe: "reconciled", found, hint }];
+  return [{ condition: "in_force", probe: "reconciled", found: applied.reason ?? applied.outcome, hint }];
 }
 
 export const JudgedCondition = z.strictObject({
@@ -113,8 +112,7 @@ export const JudgedCondition = z.strictObject({
   evidence: z.array(Sha256Digest),
   /** The last probe that was tried, or the one that is missing. */
   probe: z.string(),
-  found: z.string(),
-  hint: z.string(),
+  ...{ found: z.string(), hint: z.string() },
 });
 export type JudgedCondition = z.output<typeof JudgedCondition>;
 

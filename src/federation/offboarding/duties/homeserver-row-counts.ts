@@ -65,10 +65,9 @@ function tablesIn(pool: Pool, { own, partner }: Parties) {
   return {
     /** The partner's rows by table; an absent table is one that this homeserver does not have. */
     async counts(): Promise<Readonly<Record<string, number>>> {
-      const { rows } = await pool.query<{ name: string }>(
-        `SELECT table_name || '.' || column_name AS name FROM information_schema.columns
-         WHERE table_schema = ANY (current_schemas(false))`,
-      );
+      const columnNames = `SELECT table_name || '.' || column_name AS name FROM information_schema.columns
+         WHERE table_schema = ANY (current_schemas(false))`;
+      const { rows } = await pool.query<{ name: string }>(columnNames);
       const known = new Set(rows.map(({ name }) => name));
       const columns = [
         ...USER_TABLES.map(([table, column]) => [table, column, serverIn(column)] as const),
@@ -83,20 +82,17 @@ function tablesIn(pool: Pool, { own, partner }: Parties) {
     },
 
     async eventsByRoom(): Promise<ReadonlyMap<string, number>> {
-      const { rows } = await pool.query<{ room_id: string; n: string }>(
-        `SELECT room_id, count(*) AS n FROM events WHERE ${serverIn("sender")} = $1 GROUP BY room_id`,
-        [partner],
-      );
+      const events = `SELECT room_id, count(*) AS n FROM events WHERE ${serverIn("sender")} = $1 GROUP BY room_id`;
+      const { rows } = await pool.query<{ room_id: string; n: string }>(events, [partner]);
       return new Map(rows.map(({ room_id, n }) => [room_id, Number(n)]));
     },
 
     async countEvents(room: string, untilMs: number) {
-      const { rows } = await pool.query<{ whose: string; n: string }>(
-        `SELECT CASE ${serverIn("sender")} WHEN $2 THEN 'own' WHEN $3 THEN 'partner' ELSE 'others' END AS whose,
+      const events = `SELECT CASE ${serverIn("sender")} WHEN $2 THEN 'own' WHEN $3 THEN 'partner' ELSE 'others' END AS whose,
            count(*) AS n
-         FROM events WHERE room_id = $1 AND origin_server_ts <= $4 GROUP BY 1`,
-        [room, own, partner, untilMs],
-      );
+         FROM events WHERE room_id = $1 AND origin_server_ts <= $4 GROUP BY 1`;
+      const values = [room, own, partner, untilMs];
+      const { rows } = await pool.query<{ whose: string; n: string }>(events, values);
       const found = Object.fromEntries(rows.map(({ whose, n }) => [whose, Number(n)]));
       return { own: found["own"] ?? 0, partner: found["partner"] ?? 0, others: found["others"] ?? 0 };
     },

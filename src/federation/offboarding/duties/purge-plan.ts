@@ -28,9 +28,7 @@ const PlannedRoom = z.strictObject({
 export type PlannedRoom = z.output<typeof PlannedRoom>;
 
 export const PurgePlan = z.strictObject({
-  schema: z.literal("svc.federation.purge_plan.v1"),
-  run: RunId,
-  partner: OrganisationName,
+  ...{ schema: z.literal("svc.federation.purge_plan.v1"), run: RunId, partner: OrganisationName },
   /** Of a history, what is younger is not purged. */
   at: z.iso.datetime(),
   media: z.strictObject({
@@ -141,8 +139,7 @@ async function planMedia(
   const { tables } = session;
   const purge = remoteMedia === "purge";
   if (purge) session.say("looking for the partner's cached files");
-  const find = async () => tables?.files() ?? filesInRooms(session, rooms);
-  const all = purge ? await find() : [];
+  const all = purge ? await (tables?.files() ?? filesInRooms(session, rooms)) : [];
   const going = all.filter(({ isQuarantined }) => !isQuarantined || quarantinedMedia === "purge");
   // There may be more of them than a call has arguments.
   const lastMs = going.reduce((last, { lastAccessMs }) => Math.max(last, lastAccessMs), 0);

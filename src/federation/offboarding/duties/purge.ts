@@ -26,8 +26,7 @@ const IDLE_POLLS = 10;
 const DELETIONS_MAX = 3;
 const READ_LOG = "Read the homeserver's log at this time";
 
-export const readPurge = (run: Run): PurgeState | undefined =>
-  run.state.read(PurgeState, runFile(run.run, FILE));
+export const readPurge = (run: Run) => run.state.read(PurgeState, runFile(run.run, FILE));
 
 /** Shows and remembers what a purge would delete. @throws DrawbridgeError `usage` during one; RecordError */
 export async function dryRun(context: DutiesContext, run: Run): Promise<PurgePlan> {

@@ -98,13 +98,9 @@ export async function countEvents(session: DutiesSession, room: RoomId, untilMs:
 }
 
 const RoomMedia = z.object({ remote: z.array(z.string()) });
-const Media = z.object({
-  media_info: z.object({
-    last_access_ts: z.number().nullish(),
-    created_ts: z.number().nullish(),
-    quarantined_by: z.string().nullish(),
-  }),
-});
+const Time = z.number().nullish();
+const MediaInfo = z.object({ last_access_ts: Time, created_ts: Time, quarantined_by: z.string().nullish() });
+const Media = z.object({ media_info: MediaInfo });
 const HistoryPurge = z.object({ status: z.enum(["active", "complete", "failed"]).catch("active") });
 
 function partnerData(access: HomeserverAccess, partner: ServerName) {

@@ -109,10 +109,9 @@ function brokenValues(node: unknown, path: Path, lineOf: LineOf): RecordProblem[
   if (isMap(node)) {
     return node.items.flatMap(({ key, value }) => {
       const name = isScalar(key) ? String(key.value) : "";
-      const below = [...path, name];
       const inKey = brokenByComment(name).map((one) => ({ ...one, field: dotted(path), line: lineOf(path) }));
       // A key that is itself a secret must not be repeated in the path of its value.
-      return inKey.length > 0 ? inKey : brokenValues(value, below, lineOf);
+      return inKey.length > 0 ? inKey : brokenValues(value, [...path, name], lineOf);
     });
   }
   if (isSeq(node)) return node.items.flatMap((item, index) => brokenValues(item, [...path, index], lineOf));

@@ -18,8 +18,7 @@ export type PrivateRecordFile = Readonly<ReturnType<typeof readRecordFile>>;
 /** Reads a record that may still lack fields. @throws RecordError; DrawbridgeError `config_unreadable` */
 export function readRecordFile(path: string) {
   const { file, exists, problems } = locate(path);
-  const isFile = exists && !problems.some(({ rule }) => rule === "record.not_a_file");
-  if (!isFile) refuseIfAny(path, problems);
+  if (!exists || problems.some(({ rule }) => rule === "record.not_a_file")) refuseIfAny(path, problems);
   if (!exists) {
     const hint = "Make one: drawbridge offboarding open PARTNER --record FILE.";
     throw new DrawbridgeError("config_unreadable", `there is no record at ${path}`, { hint });
@@ -101,11 +100,10 @@ export const NAME_OR_WITHDRAW =
 
 export function knownValues({ organisation }: Registry, { partner }: PartnerEntry): KnownValues {
   const invoked = (partner.gateway?.invokes ?? []).flatMap((name) => organisation.agents[name] ?? []);
-  const routes = invoked.flatMap(({ cardPath, invokePath }) => [cardPath, invokePath]);
   return new Map<string, string | readonly string[]>([
     ["partner.serverName", partner.serverName],
     ["affected.agents", agentsBetween(partner)],
-    ["affected.routes", routes.sort()],
+    ["affected.routes", invoked.flatMap(({ cardPath, invokePath }) => [cardPath, invokePath]).sort()],
     ["affected.oidcClient", partner.gateway === undefined ? "none" : partner.azp],
   ]);
 }

@@ -34,6 +34,7 @@ export interface OffboardingContext extends Federation {
 }
 
 export type RunContext = OffboardingContext & { readonly run: Run; readonly trust: Trust };
+type RunStep<T> = (context: RunContext) => Promise<T>;
 
 /** @throws DrawbridgeError `config_invalid`, `secret_unavailable` */
 export function signerOf(config: FederationConfig): Signer {
@@ -148,11 +149,7 @@ export async function registryBefore(federation: Federation, { baseline: { revis
 }
 
 /** Does one step of the run that is named, as by `findRun`, while no other process does. */
-export async function withRun<Result>(
-  context: OffboardingContext,
-  named: string | undefined,
-  step: (context: RunContext) => Promise<Result>,
-): Promise<Result> {
+export async function withRun<T>(context: OffboardingContext, named: string | undefined, step: RunStep<T>) {
   const { state, clock } = context;
   const { run: id } = findRun(state, named);
   // The run may have ended while this step waited.

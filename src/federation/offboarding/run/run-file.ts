@@ -35,9 +35,7 @@ const Waiver = z.strictObject({
   subject: Identifier,
   /** Why the subject was out of reach when it was waived: another reason is not. */
   out_of_reach: z.array(Word),
-  by: Identifier,
-  reason: Word,
-  at: Instant,
+  ...{ by: Identifier, reason: Word, at: Instant },
 });
 
 const Ended = z.strictObject({ how: z.enum(["completed", "aborted"]), reason: Word.nullable(), at: Instant });
@@ -180,13 +178,10 @@ export async function openRun(
 }
 
 const StageProof = z.strictObject({
-  at: Instant,
-  revision: GitRevision.nullable(),
-  render: Sha256Digest.nullable(),
+  ...{ at: Instant, revision: GitRevision.nullable(), render: Sha256Digest.nullable() },
   conditions: z.array(JudgedCondition),
   out_of_reach: z.array(z.strictObject({ subject: Identifier, reason: Word, hint: z.string() })),
-  items: z.array(EvidenceItem),
-  attested: z.array(Word),
+  ...{ items: z.array(EvidenceItem), attested: z.array(Word) },
 });
 export type StageProof = z.output<typeof StageProof>;
 export type OutOfReach = Readonly<StageProof["out_of_reach"]>;
@@ -195,9 +190,7 @@ export const waiverOf = ({ waivers }: Run, { subject, reason }: Omit<OutOfReach[
   waivers.find((one) => one.subject === subject && one.out_of_reach.includes(reason));
 
 const StageProgress = z.strictObject({
-  version: z.literal(1),
-  stage: z.enum(STAGE_NAMES),
-  opened_at: Instant,
+  ...{ version: z.literal(1), stage: z.enum(STAGE_NAMES), opened_at: Instant },
   /** Why it was opened before both had signed the stage before it; null where both had. */
   countersignature_skipped: Word.nullable(),
   scope: Scope,
@@ -283,8 +276,7 @@ export const signingKeyOf = (
   envelope: DsseEnvelope | undefined,
   organisation: string,
   parties: readonly TrustedParty[],
-): string | undefined =>
-  envelope?.signatures.find(({ keyid }) => ownerOf(keyid, parties) === organisation)?.keyid;
+) => envelope?.signatures.find(({ keyid }) => ownerOf(keyid, parties) === organisation)?.keyid;
 
 /** The file of a statement to sign. `read` throws DrawbridgeError `state_unreadable` for one of another place or run. */
 export function statementFile(run: Run, place: `own-${StageName}` | `other-${StageName}` | "completion") {
@@ -298,9 +290,8 @@ export function statementFile(run: Run, place: `own-${StageName}` | `other-${Sta
     const found = isCompletion(statement) ? "completion" : `${side}-${statement.predicate.stage}`;
     if (statement.predicate.run === run.run && found === place) return text;
     const hint = "Find out who put it there, and put back the one that was there.";
-    throw new DrawbridgeError("state_unreadable", `${name} holds a statement of another run or place`, {
-      hint,
-    });
+    const what = `${name} holds a statement of another run or place`;
+    throw new DrawbridgeError("state_unreadable", what, { hint });
   };
   return { read, write: (text: string) => run.state.writeText(name, text) };
 }

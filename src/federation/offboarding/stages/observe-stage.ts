@@ -107,12 +107,10 @@ function objectionTo(plane: PlaneName, partner: Partner | undefined, [changed]: 
   if (planeState(partner, plane) === "open" || partner.planes[plane] === "open") return declaredOpen(plane);
   if (changed === undefined) return undefined;
   const { kind, subject } = changed;
+  const comes = `a closed partner may come into a room where nothing can be done: ${subject}`;
   const [found, more] =
     kind === OUT_OF_REACH
-      ? [
-          `a closed partner may come into a room where nothing can be done: ${subject}`,
-          ": it replaces the room, or names why not.",
-        ]
+      ? [comes, ": it replaces the room, or names why not."]
       : [`the ${plane} plane was changed by hand: ${subject} (${kind})`, ", and find out who changed it."];
   return { found, hint: `Run drawbridge reconcile --once --plane ${plane}${more}` };
 }

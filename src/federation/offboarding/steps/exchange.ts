@@ -57,14 +57,13 @@ export const importStatements = (context: OffboardingContext, bytes: Uint8Array,
 function requireWithinRun(run: Run, { envelopes }: HeldStatements, nowMs: number): void {
   const other = counterpartyIn(run);
   const from = run.self === run.remover ? Date.parse(run.opened_at) - CLOCK_SKEW_MS : 0;
-  const until = nowMs + CLOCK_SKEW_MS;
   const problems = envelopes.flatMap((envelope): Problem[] => {
     const statement = statementIn(envelope);
     if (statement === undefined || makerOf(statement) !== other) return [];
     const at = isCompletion(statement) ? statement.predicate.completed_at : statement.predicate.closed_at;
     const problem = { reason: "times_out_of_order", where: placeOfStatement(statement) } as const;
     if (Date.parse(at) < from) return [{ ...problem, detail: "closed before the run was opened" }];
-    return Date.parse(at) > until ? [{ ...problem, detail: "closed in the future" }] : [];
+    return Date.parse(at) > nowMs + CLOCK_SKEW_MS ? [{ ...problem, detail: "closed in the future" }] : [];
   });
   refuseUnlessClean(REFUSED, problems);
 }

@@ -99,17 +99,21 @@ function requireNamed({ facts, run }: RunContext, stage: StageName, partner: Par
   if (blocks.length > 0) throw new OffboardingBlocked(`stage ${stage} closes nothing yet`, blocks);
 }
 
-async function opened(
-  context: RunContext,
-  stage: StageName,
-  countersignature_skipped: string | null,
-): Promise<StageProgress> {
+async function opened(context: RunContext, stage: StageName, countersignature_skipped: string | null) {
   const now = timestamp(context.clock.now());
   // A purge may have been run before its stage was opened.
   const duties = stage === "data_duties" ? readDutiesEvidence(context.run) : [];
   const opened_at = [now, ...duties.map(({ at }) => timestamp(Date.parse(at)))].sort()[0] ?? now;
   const scope = await scopeNow(context, stage);
-  return { version: 1, stage, opened_at, countersignature_skipped, scope, commit: null, proof: null };
+  return {
+    version: 1 as const,
+    stage,
+    opened_at,
+    countersignature_skipped,
+    scope,
+    commit: null,
+    proof: null,
+  };
 }
 
 /** A partial removal covers what is left of the agents when the stage is opened: others may be withdrawn before. */

@@ -132,12 +132,10 @@ function waitingOf({ run, stages, completion }: RunView) {
   const open = stages.find((stage) => !isSignedByBoth(stage));
   const stated = completion.state === "none" ? "completion" : "completion_countersignature";
   const ofStage = open?.own.state === "signed" ? "countersignature" : "statement";
-  return {
-    for: counterpartyIn(run),
-    what: open === undefined ? stated : ofStage,
-    stage: open?.stage ?? null,
-    since: open === undefined ? (completion.since ?? stages.at(-1)?.other.since ?? null) : open.own.since,
-  } as const;
+  const what = open === undefined ? stated : ofStage;
+  const since =
+    open === undefined ? (completion.since ?? stages.at(-1)?.other.since ?? null) : open.own.since;
+  return { for: counterpartyIn(run), what, stage: open?.stage ?? null, since } as const;
 }
 
 export const waitedFor = ({ what, stage }: Pick<ReturnType<typeof waitingOf>, "what" | "stage">): string =>
