@@ -218,14 +218,14 @@ export function interpretMessages(
     }
   };
   const isNew = ({ event }: RoomEvent) => known.handled?.has(event) !== true;
-  for (const reaction of reactions.filter(isNew)) {
+  const react = (reaction: ReactionEvent) => {
     // A reaction is not encrypted, so that it counts as an answer where plain text does.
     const isPlainTaken = plainInEncrypted || !known.encryptedRooms.has(reaction.room);
     const answer = isPlainTaken ? answerByReaction(reaction, known.openQuestions, answers) : undefined;
     const result = answer === undefined ? cancelByReaction(reaction, known.subjects) : undefined;
     if (answer !== undefined) answers.push(answer);
     else if (result !== undefined) cancel(result, reaction);
-  }
+  };
   const unread = waiting.filter(({ replaces, isOpened }) => replaces === undefined && isOpened !== true);
   const questions = [...known.waiting, ...unread];
   /** Events that ask nothing until a question of the same person has been read. */
@@ -242,7 +242,12 @@ export function interpretMessages(
         refersTo === (message.inReplyTo ?? message.threadRoot) &&
         position < message.position,
     );
-  for (const message of candidates.filter(isNew)) {
+  const inOrder = [...candidates, ...reactions].sort((left, right) => left.position - right.position);
+  for (const message of inOrder.filter(isNew)) {
+    if (message.type === "reaction") {
+      react(message);
+      continue;
+    }
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
     const isPlain = indexDigest === undefined;
     if (isPlain && !plainInEncrypted && known.encryptedRooms.has(room)) continue;

@@ -148,6 +148,26 @@ describe("a question from the agent", () => {
     assert.equal((await say("second", "small", { replyTo: question })).answers, 0);
   });
 
+  it("is answered by the first of a reply and a reaction that come together [DEL-6]", async (t) => {
+    const { agent, harness, isPosted, events, lastSent, fixture, row } = await setUp(t);
+    agent.behaviour.plan = { ...INPUT_REQUIRED, options: ["small", "large"] };
+    harness.worker().start();
+    await harness.until(isPosted);
+    const event_id = await lastSent("question");
+    const common = { room_id: "!r", origin_server_ts: T0, sender: "@alice:a.test" };
+    const replied = { msgtype: "m.text", body: "medium", "m.relates_to": { "m.in_reply_to": { event_id } } };
+    const reacted = { "m.relates_to": { rel_type: "m.annotation", event_id, key: "1️⃣" } };
+    await events(
+      { ...common, type: "m.room.message", event_id: "$reply", content: replied },
+      { ...common, type: "m.reaction", event_id: "$reaction", content: reacted },
+    );
+    const answers = await fixture.rows(
+      "SELECT answer_event_id AS event FROM bridge_delegations WHERE id = $1",
+      [row.id],
+    );
+    assert.deepEqual(answers, [{ event: "$reply" }]);
+  });
+
   it("is answered neither by what is said to an earlier one, nor in its thread before it was posted [DEL-6]", async (t) => {
     const { agent, harness, fixture, events, say, react, lastSent } = await setUp(t);
     agent.behaviour.plan = { ...INPUT_REQUIRED, options: ["small", "large"] };
