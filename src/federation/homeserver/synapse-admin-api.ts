@@ -101,6 +101,7 @@ const Deletion = z.object({ delete_id: z.string().optional(), status: z.string()
 const Deletions = z.object({ results: z.array(Deletion) });
 const RUNNING: ReadonlySet<string> = new Set(["active", "scheduled", "purging"]);
 const admin = (...path: string[]) => ["_synapse", "admin", ...path];
+const blockOf = (room: RoomId) => admin("v1", "rooms", room, "block");
 const PAGE = 500;
 /** With names as long as an event may be, a page of the usual size would be longer than any answer that is read. */
 const PAGE_OF_LONG_NAMES = 16;
@@ -188,13 +189,14 @@ export class SynapseAdminApi extends HomeserverAccess {
   }
 
   async isBlocked(room: RoomId): Promise<boolean> {
-    const path = admin("v1", "rooms", room, "block");
-    return (await this.request(Members, "read a room's block", path))["block"] === true;
+    return (await this.request(Members, "read a room's block", blockOf(room)))["block"] === true;
   }
 
   async unblock(room: RoomId): Promise<void> {
-    const path = admin("v1", "rooms", room, "block");
-    await this.request(z.unknown(), "unblock a room", path, { method: "PUT", body: { block: false } });
+    await this.request(z.unknown(), "unblock a room", blockOf(room), {
+      method: "PUT",
+      body: { block: false },
+    });
   }
 
   /** Takes away an alias of this homeserver's; not there any more is as good. */

@@ -37,7 +37,6 @@ export function renderAll(registry: Registry): ReadonlyMap<string, string> {
 export const isRenderedPath = (path: string): boolean => /^(?:rendered|kubernetes)(?:\/|$)/.test(path);
 
 export function planeOfPath(path: string): PlaneName | undefined {
-  const [folder, plane, file] = path.split("/");
-  if ((folder !== "rendered" && folder !== "kubernetes") || file === undefined) return undefined;
-  return PLANE_NAMES.find((name) => name === plane);
+  const [, plane, file] = path.split("/");
+  return isRenderedPath(path) && file !== undefined ? PLANE_NAMES.find((name) => name === plane) : undefined;
 }

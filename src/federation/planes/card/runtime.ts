@@ -164,12 +164,9 @@ const Health = z.object({ agents: z.object({ digest: z.string() }) });
 
 /** Digest of the agents.yaml in force; undefined when no bridge answers. It need not be ready otherwise. */
 async function bridgeAgentsDigest(healthUrl: string): Promise<string | undefined> {
-  try {
-    const { body } = await requestJson(healthUrl, { timeoutMs: HEALTH_TIMEOUT_MS, bytesMax: 1_048_576 });
-    return Health.safeParse(body).data?.agents.digest;
-  } catch {
-    return undefined;
-  }
+  const bounds = { timeoutMs: HEALTH_TIMEOUT_MS, bytesMax: 1_048_576 };
+  const answer = await requestJson(healthUrl, bounds).catch(() => undefined);
+  return Health.safeParse(answer?.body).data?.agents.digest;
 }
 
 type Bridge = NonNullable<FederationConfig["card"]>;

@@ -12,7 +12,7 @@ import type { ClosingPartner } from "./render.ts";
 import { isClosing, planRoom } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, type RoomState } from "./room-state.ts";
-import { type RoomsSession, readRoom } from "./session.ts";
+import { ROOMS_AT_ONCE, type RoomsSession, readRoom } from "./session.ts";
 
 export interface EnforcementGap {
   readonly room: RoomId;
@@ -25,7 +25,6 @@ const ROOMS_A_REQUEST = 500;
 const ENFORCED_WITHIN_MS = 30_000;
 const HOME_POLL_FIRST_MS = 10;
 const HOME_POLL_MAX_MS = 1_000;
-const REFRESHED_AT_ONCE = 8;
 const RETAINED_POLL_FIRST_MS = 25;
 /** While a server still shows further events. */
 const RETAINED_POLL_BEHIND_MS = 200;
@@ -74,7 +73,7 @@ export async function enforceAtHome(session: RoomsSession, rooms: readonly RoomI
       if (seen) session.note(`${counted(seen, "room")} stale at the own homeserver, ${repaired} repaired`);
       return { gaps, isRepaired: repaired > 0 };
     }
-    await mapConcurrent(left, REFRESHED_AT_ONCE, (room) => home.refresh(room).catch(() => undefined));
+    await mapConcurrent(left, ROOMS_AT_ONCE, (room) => home.refresh(room).catch(() => undefined));
     await clock.sleep(pollMs);
   }
 }

@@ -69,9 +69,8 @@ async function perform(session: RoomsSession, { state, plan }: Planned, acting: 
       await announce(session, concerned, (partner) => {
         // The level before any partner was closed in this room is the one that reopening restores.
         const others = otherRecords(session, partner, room);
-        const first = others.find(({ invite }) => invite?.level === current)?.invite;
-        const before = first === undefined ? written : first.before;
-        return { act: "invite_level", room, before, level: step.level };
+        const first = others.find(({ invite }) => invite?.level === current)?.invite ?? { before: written };
+        return { act: "invite_level", room, before: first.before, level: step.level };
       });
       break;
     }

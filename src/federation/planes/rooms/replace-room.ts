@@ -6,7 +6,7 @@ import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.
 import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
 import { byLevel, hasPrivilegedCreators, levelOf } from "./power-levels.ts";
 import type { ClosingPartner } from "./render.ts";
-import { governedAcl, isClosing } from "./room-plan.ts";
+import { ADMINISTRATOR, governedAcl, isClosing, MODERATOR } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presenceOf, presentOf, type RoomState, TAKEN_OVER } from "./room-state.ts";
 import { type RoomsSession, readRoom, unlessDown, whyFailed } from "./session.ts";
@@ -35,8 +35,6 @@ const MOVING_MAX_MS = 120_000;
 const DELETED = { withinMs: 120_000, everyMs: 100 };
 /** A new room's events have to say more than those that they copy. */
 const COPIED_BYTES_MAX = 32_768;
-const MODERATOR = 50;
-const ADMINISTRATOR = 100;
 
 /** Replaces a room, or leaves it when nobody of ours is in it. */
 export async function replaceRoom(ending: EndingRoom) {

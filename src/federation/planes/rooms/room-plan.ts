@@ -24,8 +24,8 @@ export interface Obstacle {
 
 /** Levels are integers up to this one (Matrix appendices, canonical JSON). */
 const LEVEL_MAX = 2 ** 53 - 1;
-const MODERATOR = 50;
-const ADMINISTRATOR = 100;
+export const MODERATOR = 50;
+export const ADMINISTRATOR = 100;
 
 export function isOurs(room: RoomState, own: string): boolean {
   return room.creator !== undefined && serverOf(room.creator) === own;

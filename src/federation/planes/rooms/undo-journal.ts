@@ -111,22 +111,20 @@ export function foldEntry(known: RoomRecord | undefined, entry: JournalEntry): R
 
 export async function journaledPartners(folder: string) {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(SUFFIX));
-  return names.flatMap((name) => serverOfFile(name.slice(0, -SUFFIX.length)) ?? []).sort();
+  const servers = names.flatMap((name) => {
+    try {
+      return parseServerName(decodeURIComponent(name.slice(0, -SUFFIX.length))) ?? [];
+    } catch {
+      return []; // No journal has this name.
+    }
+  });
+  return servers.sort();
 }
 
 /** The journals that are there, and those of other partners, which are made when something is written. */
 export async function journalsIn(folder: string, others: readonly string[]) {
   const partners = new Set<string>([...others, ...(await journaledPartners(folder))]);
   return new Map<string, Journal>([...partners].map((partner) => [partner, journalIn(folder, partner)]));
-}
-
-function serverOfFile(name: string) {
-  try {
-    return parseServerName(decodeURIComponent(name));
-  } catch {
-    // No journal has this name.
-    return undefined;
-  }
 }
 
 export const journalName = (server: string): string => `${encodeURIComponent(server)}${SUFFIX}`;
