@@ -79,7 +79,11 @@ for (const sdk of ["0.3", "1.0"] as const) {
           const row = await made.admit("ask");
           const worker = harness.worker();
           worker.start();
-          await until(made, () => row.state === "awaiting_input" && row.dueAt > harness.clock.now());
+          await until(made, async () => {
+            const [question] = await fixture.rows("SELECT event_id FROM bridge_sends WHERE purpose = 'question'");
+            const isPosted = typeof question?.["event_id"] === "string";
+            return isPosted && row.state === "awaiting_input" && row.dueAt > harness.clock.now();
+          });
           assert.match(String(harness.sent[0]?.content["body"]), /^Which one\?/);
           const { directory, clock } = harness.deps;
           const person = conversation({ ledger: fixture.ledger, directory, clock });
