@@ -80,7 +80,9 @@ for (const sdk of ["0.3", "1.0"] as const) {
           const worker = harness.worker();
           worker.start();
           await until(made, async () => {
-            const [question] = await fixture.rows("SELECT event_id FROM bridge_sends WHERE purpose = 'question'");
+            const [question] = await fixture.rows(
+              "SELECT event_id FROM bridge_sends WHERE purpose = 'question'",
+            );
             const isPosted = typeof question?.["event_id"] === "string";
             return isPosted && row.state === "awaiting_input" && row.dueAt > harness.clock.now();
           });
