@@ -148,7 +148,8 @@ export async function wasRestoredSince(
   const filedAt = filed === "" ? [] : [Number(filed.split("\n").at(-1)) * 1_000];
   const since = Math.min(Date.parse(sentAt), ...filedAt);
   const texts = await repository.read(revision, [CONTAINMENTS, READMISSIONS]);
-  return restoredBy(texts.values(), since).has(report.subject.server_name);
+  // One by one: what came first is not told by the times of two clocks.
+  return [...texts.values()].some((one) => restoredBy([one], since).has(report.subject.server_name));
 }
 
 /** `isNew`: not filed before. @throws DrawbridgeError `head_refused`, `config_invalid`, `repository_unusable` */

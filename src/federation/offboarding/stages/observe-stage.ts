@@ -184,7 +184,7 @@ function roomsOfOthers(items: readonly EvidenceItem[], named: readonly NotReache
   );
   const hint = "Have its owner exclude the counterparty, or take your people out of it.";
   return [...new Set(entered.map(subjectOf))]
-    .filter((room) => room.startsWith("!") && !known.has(room))
+    .filter((room) => !known.has(room))
     .map((subject) => ({ subject, reason: NOT_OUR_ROOM, hint }));
 }
 

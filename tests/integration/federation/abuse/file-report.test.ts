@@ -59,6 +59,9 @@ describe("fileReport", () => {
       ...{ schema: "svc.federation.containment.v1", act: "restore", classification: "internal", ...common },
       ...{ timestamp: opened.timestamp, planes: ["gateway", "card", "rooms", "border"] },
     };
+    // By a clock that is some minutes ahead.
+    const contained = { ...restored, act: "contain", timestamp: "2026-05-04T10:04:00.000Z" };
+    await commitOnTop(repository, new Map([["records/containment/b.json", JSON.stringify(contained)]]));
     for (const [path, record] of [
       ["records/containment/a.json", restored],
       ["records/readmission/a.json", opened],

@@ -1,6 +1,7 @@
 // A third party's room that lets the counterparty in, with people of ours in it: nobody here may close it.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { visibleId } from "../../../../src/domain/identifiers.ts";
 import { next, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { openParties } from "../../../support/offboarding-steps.ts";
@@ -15,6 +16,16 @@ describe("rooms of third parties", () => {
     assert.equal((await next(a.context)).did, "not_proved");
     await assert.rejects(sign(a.context), /out_of_reach \[!harbour:d\.test\]: not_our_room/);
     await waive(a.context, THEIRS, { reason: "room_of_a_third_party" });
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+  });
+
+  it("one with a long ID, which is named by a digest, is out of reach as well [OFF-2]", async (t) => {
+    const { a, closeStages } = await openParties(t);
+    await closeStages(2);
+    const subject = visibleId(`!${"é".repeat(120)}:d.test`);
+    a.answers.set("make_join", { subject, verdict: "open", status: 200, reason: "accepted" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await waive(a.context, subject, { reason: "room_of_a_third_party" });
     assert.deepEqual((await sign(a.context)).signed, ["room"]);
   });
 
