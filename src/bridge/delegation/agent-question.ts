@@ -85,10 +85,12 @@ async function post(running: RunningDelegation, taskId: string, sends: readonly 
 /** The agent may end its task without an answer, or lose its trust. */
 async function poll(running: RunningDelegation, taskId: string, until: number): Promise<DelegationVerdict> {
   const check = await recheck(running.deps, running.claimed);
-  const later = () => wait(Math.min(running.now + POLL_MS, until));
-  const isNew = check.kind === "stopped" && mayBeNew(check, running.claimed);
-  if (check.kind === "unknown" || isNew) return later();
-  if (check.kind === "stopped") return finish(stoppedFollowing(check));
+  const later = () => wait(Math.min(running.now + POLL_MS, until), check.kind === "cleared");
+  if (check.kind === "unknown") return later();
+  if (check.kind === "stopped") {
+    const isNew = mayBeNew(check, running.claimed);
+    return isNew ? wait(running.now + running.backoff()) : finish(stoppedFollowing(check));
+  }
   try {
     const task = await running.connect(check).getTask(taskId, running.signal);
     const assembly = new AnswerAssembly(running.deps.limits.answerBytes);
@@ -105,8 +107,9 @@ async function poll(running: RunningDelegation, taskId: string, until: number): 
 }
 
 /** Releases the delegation; an answer makes it due at once. */
-function wait(wakeAt: number): DelegationVerdict {
-  return { kind: "defer", wakeAt, reason: "input_open" };
+function wait(wakeAt: number, hasProgressed = false): DelegationVerdict {
+  const note = { followed: { hasProgressed, streamsOpened: 0, faults: 0 } };
+  return { kind: "defer", wakeAt, reason: "input_open", note };
 }
 
 /** One line that says something. */

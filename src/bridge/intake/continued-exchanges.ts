@@ -62,6 +62,7 @@ export function answerIn(
   const own = answerable(message, open, answered);
   const isIn = (events: readonly unknown[], event: EventId | undefined) =>
     event !== undefined && events.includes(event);
+  if (own.some(({ earlier }) => isIn(earlier, inReplyTo))) return undefined;
   const question =
     own.find(({ said }) => isIn(said, inReplyTo)) ??
     own.findLast(

@@ -43,6 +43,9 @@ const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
   ["!help", "help"],
 ]);
 
+/** What was said so long before a question, by its sender's clock, came late, as after the bridge was away. */
+const CLOCKS_DIFFER_MS = 5 * 60_000;
+
 /** The fingerprint of a delegation whose agent was not configured when it was admitted. */
 const NO_TARGET = "none";
 
@@ -277,7 +280,8 @@ export function interpretMessages(
       continue;
     }
     const isAfter = ({ since, said }: OpenQuestion) =>
-      since <= (asked.cameAt ?? since) && said.some((one) => (postedAt.get(one) ?? -1) < position);
+      since <= Math.min(asked.cameAt ?? since, originServerTs + CLOCKS_DIFFER_MS) &&
+      said.some((one) => (postedAt.get(one) ?? -1) < position);
     const answer = answerIn(message, known.openQuestions, answers, nameOf, isAfter);
     if (answer !== undefined) {
       if (hasEarlier(message)) behind.add(event);

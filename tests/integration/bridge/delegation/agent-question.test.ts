@@ -195,21 +195,44 @@ describe("a question from the agent", () => {
       await say("in-thread", "and soon", { thread: "$q1" }),
     ];
     const common = { type: "m.room.message", room_id: "!r", origin_server_ts: T0 };
-    const inThread = (name: string, body: string) => ({
+    const inThread = (name: string, body: string, reply = {}) => ({
       ...{ ...common, event_id: `$${name}`, sender: "@alice:a.test" },
-      content: { msgtype: "m.text", body, "m.relates_to": { rel_type: "m.thread", event_id: first } },
+      content: {
+        msgtype: "m.text",
+        body,
+        "m.relates_to": { rel_type: "m.thread", event_id: first, ...reply },
+      },
     });
+    const toFirst = inThread("to-first", "no, small", { "m.in_reply_to": { event_id: first } });
+    const long = { ...inThread("long-before", "thanks"), origin_server_ts: T0 - 600_000 };
     const content = { msgtype: "m.text", body: "Which colour?", [TRANSACTION_KEY]: held[0]?.transactionId };
     const second = { ...common, event_id: "$second", sender: DOCS, content };
-    others.push(await events(inThread("before", "thanks"), second, inThread("after", "blue")));
+    others.push(await events(inThread("before", "thanks"), second, toFirst, long));
+    others.push(await events(inThread("after", "blue")));
     assert.deepEqual(
       others.map(({ answers, admitted }) => [answers, admitted]),
       [
         [0, 1],
         [0, 1],
-        [1, 1],
+        [0, 3],
+        [1, 0],
       ],
     );
+  });
+
+  it("goes on waiting where the agents.yaml of a process lacks the agent for a moment, however long it has waited [DEL-9]", async (t) => {
+    const { harness, row, isPosted, polls } = await setUp(t);
+    harness.worker().start();
+    await harness.until(isPosted);
+    await harness.until(() => polls() >= 6);
+    const { target } = harness;
+    harness.target = undefined;
+    await harness.until(() => row.attempts === 1 || row.outcome !== undefined);
+    assert.equal(row.outcome, undefined);
+    harness.target = target;
+    const before = polls();
+    await harness.until(() => polls() > before);
+    assert.equal(row.outcome, undefined);
   });
 
   it("in a thread is answered in the thread, but not by what mentions another agent [DEL-6]", async (t) => {
