@@ -102,7 +102,6 @@ export const bench: Bench = {
     "Fifty mentions a second, each in a transaction of its own, to a running bridge: from the first byte of the " +
     "transaction to the agent's reading of the question. Beside it, when the agent has read the question, an empty query and then " +
     "an insert of one row with its commit, on a connection to the same database. " +
-    "On the way stand two durable commits: the admission, which claims the question as well, and the intent to call. " +
-    "They take most of the time, more so between transactions, when processor and caches have gone cold.",
+    "On the way stand two durable commits: the admission, which claims the question as well, and the intent to call.",
   run,
 };
