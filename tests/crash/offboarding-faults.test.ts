@@ -30,7 +30,8 @@ function inject(side: Side, fault: Fault): void {
     if (fault.done) act();
     throw new Crash();
   };
-  const writeText = state.writeText.bind(state);
+  const { write, writeText } = state;
+  state.write = (name, value) => strike(() => write(name, value));
   state.writeText = (name, text) => strike(() => writeText(name, text));
   const advance = repository.advance.bind(repository);
   repository.advance = async (from, to, reason) => {
@@ -55,7 +56,7 @@ const moves = fc.array(
   fc.record({
     own: fc.constantFrom(A, B),
     step: fc.constantFrom<Step>("next", "next", "sign", "export", "import", "complete"),
-    fault: fc.option(fc.record({ after: fc.nat({ max: 4 }), done: fc.boolean() }), {
+    fault: fc.option(fc.record({ after: fc.nat({ max: 2 }), done: fc.boolean() }), {
       nil: undefined,
       freq: 2,
     }),
