@@ -3,9 +3,10 @@
 // delegation has ended; a worker's writes are fenced, but what it has shown and pinned is recorded whoever reports it.
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { Batches } from "../../runtime/concurrency.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { HELD, heldBy, type Lease } from "./leases.ts";
-import { type ClaimRequest, canServe, claimValues, statement, toTime } from "./postgres.ts";
+import { type ClaimRequest, canServe, claimValues, columnsOf, statement, toTime } from "./postgres.ts";
 import type { DelegationState, TerminalReason } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
 
@@ -63,10 +64,14 @@ const CLAIM = statement<Omit<ClaimedStatus, "report"> & { readonly report?: Buff
     s.report, s.event_id AS "eventId", s.first_attempted_at AS "firstAttemptedAt", s.shown, s.pinned,
     s.attempts`;
 
+// Neither a report nor a deferral is worth waiting for the disk: of a server that ends, the agent reports again, and a
+// status that was claimed is due when its lease ends.
+const NOT_FLUSHED = "(SELECT set_config('synchronous_commit', 'off', true)) not_flushed";
+
 // The agent may report before the message is due.
 const REPORT = statement("record_report")`
   INSERT INTO bridge_statuses (delegation_id, report, due_at)
-  SELECT d.id, $4, d.admitted_at + $5 * interval '1 millisecond' FROM bridge_delegations d WHERE ${HELD}
+  SELECT d.id, $4, d.admitted_at + $5 * interval '1 millisecond' FROM bridge_delegations d, ${NOT_FLUSHED} WHERE ${HELD}
   ON CONFLICT (delegation_id) DO UPDATE SET report = excluded.report`;
 
 const OWN = "WHERE delegation_id = $1 AND fence = $2";
@@ -94,7 +99,9 @@ const SHOWN = statement("status_shown")`
   ON CONFLICT DO NOTHING`;
 
 const DEFERRED = statement("status_deferred")`
-  UPDATE bridge_statuses SET due_at = $3, holder = NULL, attempts = attempts + $4 ${OWN}`;
+  UPDATE bridge_statuses s SET due_at = f.due_at, holder = NULL, attempts = attempts + f.failed
+  FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::int[]) AS f (id, fence, due_at, failed), ${NOT_FLUSHED}
+  WHERE s.delegation_id = f.id AND s.fence = f.fence`;
 
 const ENDED = statement("status_ended")`DELETE FROM bridge_statuses ${OWN}`;
 
@@ -107,6 +114,12 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
       return undefined;
     }
   };
+
+  type Deferral = Pick<ClaimedStatus, "delegationId" | "fence"> & { dueAt: Date; failed: number };
+  const deferrals = new Batches(async (batch: readonly Deferral[]) => {
+    await DEFERRED.run(pool, columnsOf(batch, "delegationId", "fence", "dueAt", "failed"));
+    return batch.map(() => undefined);
+  });
 
   return {
     async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
@@ -130,8 +143,8 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
       await SHOWN.run(pool, values);
     },
 
-    defer: ({ delegationId, fence }: ClaimedStatus, dueAt: number, failed: boolean) =>
-      DEFERRED.run(pool, [delegationId, fence, toTime(dueAt), failed ? 1 : 0]),
+    defer: ({ delegationId, fence }: ClaimedStatus, dueAt: number, failed: boolean): Promise<void> =>
+      deferrals.run({ delegationId, fence, dueAt: toTime(dueAt), failed: Number(failed) }),
 
     end: ({ delegationId, fence }: ClaimedStatus) => ENDED.run(pool, [delegationId, fence]),
   };
