@@ -27,6 +27,7 @@ export interface AgentClientOptions {
   readonly traceparent?: string;
   /** Whether the agent may be called still: asked when an issuer's answer was waited for in the middle of a call. */
   readonly mayRepeat: () => Promise<boolean>;
+  /** Once for each request; of a stream at its first update. */
   readonly observe?:
     | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
     | undefined;
@@ -166,9 +167,7 @@ export class AgentClient {
       const limit = startLimit(clock, requestTimeoutMs, signal);
       const failed = (error: unknown) => {
         signal.throwIfAborted();
-        const failure = classify(error, exchange, clock.now());
-        observe?.(operation, failure.kind, clock.now() - startedAt);
-        return failure;
+        return classify(error, exchange, clock.now());
       };
       try {
         const transport = await openTransport(this.#chosen, exchange);
@@ -178,6 +177,7 @@ export class AgentClient {
       } catch (error) {
         limit.end();
         const failure = failed(error);
+        observe?.(operation, failure.kind, clock.now() - startedAt);
         const mayRefresh = failure.kind === "unauthenticated" && attempt === 0;
         if (!mayRefresh || this.#entry.credentials === undefined) throw failure;
         this.#prepared = (await this.#token(token))?.value;

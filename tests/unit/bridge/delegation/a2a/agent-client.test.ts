@@ -25,6 +25,7 @@ function clientOf(
   type: string,
   body: string | ReadableStream<Uint8Array>,
   clock: Clock = systemClock,
+  observed: string[] = [],
 ): AgentClient {
   const card = cardOf("http://127.0.0.1:1", { binding: binding[0], version: binding[1], streaming: true });
   return new AgentClient(
@@ -33,6 +34,7 @@ function clientOf(
       requestTimeoutMs: 5_000,
       bytesMax: 100_000,
       mayRepeat: () => assert.fail("nothing is repeated"),
+      observe: (operation, outcome) => observed.push(`${operation} ${outcome}`),
       tokens: { token: () => assert.fail("no token is needed") },
       http: {
         close: async () => {},
@@ -261,6 +263,23 @@ describe("agent client with hostile answers", () => {
       await assert.rejects(call, { name: "A2aFailure", kind: "ambiguous" });
     });
   }
+
+  it("a stream that breaks after its first update is observed once", async () => {
+    const first = `data: {"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}\n\n`;
+    const chunks = [Buffer.from(first)];
+    const body = new ReadableStream<Uint8Array>({
+      pull: (controller) => {
+        const chunk = chunks.shift();
+        if (chunk === undefined) controller.error(new Error("the connection broke"));
+        else controller.enqueue(chunk);
+      },
+    });
+    const observed: string[] = [];
+    const client = clientOf(["HTTP+JSON", "1.0"], 200, "text/event-stream", body, systemClock, observed);
+    const call = all(client.stream(QUESTION, new AbortController().signal));
+    await assert.rejects(call, { name: "A2aFailure", kind: "ambiguous" });
+    assert.deepEqual(observed, ["stream ok"]);
+  });
 
   for (const binding of BINDINGS) {
     it(`any answer by ${binding.join(" ")} becomes an update or a failure, and is not printed`, async (t) => {
