@@ -15,5 +15,5 @@ export function backoffMs(backoff: Backoff, attempts: number, askedMs = 0): numb
 /** The doubled wait, or as little as half of it, so that tries which failed together do not return together. */
 export function jitteredBackoffMs(backoff: Backoff, attempts: number, random: Random): number {
   const share = random.bytes(4).readUInt32BE() / 2 ** 32;
-  return Math.max(backoff.firstMs, Math.round(backoffMs(backoff, attempts) * (0.5 + share / 2)));
+  return Math.round(backoffMs(backoff, attempts) * (0.5 + share / 2));
 }
