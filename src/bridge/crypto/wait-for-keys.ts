@@ -155,7 +155,6 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     // Of the edits of one question the last one counts.
     const isOutdated = envelope.edits !== undefined && edit !== undefined;
     const readable = message !== undefined && couldAsk(message) && !isOutdated ? [message] : [];
-    const about = aboutOf(readable, partnerGhosts);
     const now = clock.now();
     const asked = {
       candidates: edit === undefined || isOutdated ? readable : [...readable, edit],
@@ -167,7 +166,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       contextSince: now - contextLifetimeMs,
     };
     const derivation: Derivation = {
-      about: { ...about, rooms: [envelope.room] },
+      about: { ...aboutOf(readable, partnerGhosts), rooms: [envelope.room] },
       derive: (known) => interpretMessages(asked, known, byGhost, namespace),
       capacity,
     };

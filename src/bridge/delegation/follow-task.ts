@@ -184,8 +184,7 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
     }
     if (live === undefined || isDue(checkedAt, RECHECK_MS)) {
       const checked = await recheck(deps, claimed);
-      const isFirst = check === undefined;
-      if (checked.kind === "stopped" && isFirst && mayBeNew(checked, claimed))
+      if (checked.kind === "stopped" && check === undefined && mayBeNew(checked, claimed))
         return later(running.backoff(), false);
       if (checked.kind === "stopped") return finish(stoppedFollowing(checked));
       if (checked.kind === "unknown") {

@@ -252,8 +252,7 @@ export function interpretMessages(
       continue;
     }
     const { position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest } = message;
-    const isPlain = indexDigest === undefined;
-    if (isPlain && !plainInEncrypted && known.encryptedRooms.has(room)) continue;
+    if (indexDigest === undefined && !plainInEncrypted && known.encryptedRooms.has(room)) continue;
     if (message.replaces !== undefined) {
       edits.push(...editsOf(message, known.subjects, delegations, nameOf));
       continue;
@@ -279,8 +278,9 @@ export function interpretMessages(
         delegations[delegations.indexOf(one)] = { ...one, refused: "sender_canceled" };
       continue;
     }
-    const isAfter = ({ since, said }: OpenQuestion) =>
-      since <= Math.min(asked.cameAt ?? since, originServerTs + CLOCKS_DIFFER_MS) &&
+    const isAfter = ({ since, tried, said }: OpenQuestion) =>
+      since <= (asked.cameAt ?? since) &&
+      tried <= originServerTs + CLOCKS_DIFFER_MS &&
       said.some((one) => (postedAt.get(one) ?? -1) < position);
     const answer = answerIn(message, known.openQuestions, answers, nameOf, isAfter);
     if (answer !== undefined) {

@@ -24,7 +24,7 @@ const KNOWN = statement<KnownRow>("known_facts")`
 /** Who may not ask brings no ghost into a thread, where it would get what others say. An index has this predicate. */
 const WAS_ALLOWED = "d.terminal_reason IS DISTINCT FROM 'sender_policy_rejected'";
 
-const QUESTION_EVENTS = `SELECT s.event_id FROM bridge_sends s
+const QUESTION = `FROM bridge_sends s
            WHERE s.delegation_id = d.id AND s.purpose = 'question' AND s.event_id IS NOT NULL`;
 
 // However much was asked in a thread, one row is read of each ghost in it: the latest that the sender asked, or one of
@@ -79,8 +79,9 @@ const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
     (SELECT json_agg(json_strip_nulls(json_build_object('delegation', d.id::text, 'room', d.room_id,
          'source', d.matrix_event_id, 'threadRoot', d.thread_root, 'ghost', d.ghost_mxid, 'sender', d.sender_mxid,
          'options', encode(d.options, 'base64'), 'since', (extract(epoch FROM d.waiting_since) * 1000)::float8,
-         'said', ARRAY (${QUESTION_EVENTS} AND s.ordinal >= d.question_from),
-         'earlier', ARRAY (${QUESTION_EVENTS} AND s.ordinal < d.question_from))) ORDER BY d.id)
+         'tried', (SELECT (extract(epoch FROM s.first_attempted_at) * 1000)::float8 ${QUESTION} AND s.ordinal = d.question_from),
+         'said', ARRAY (SELECT s.event_id ${QUESTION} AND s.ordinal >= d.question_from),
+         'earlier', ARRAY (SELECT s.event_id ${QUESTION} AND s.ordinal < d.question_from))) ORDER BY d.id)
        FROM bridge_delegations d
        WHERE cardinality($2::text[]) > 0 AND d.room_id = ANY ($1) AND d.state = 'awaiting_input'
          AND d.prompt IS NULL AND d.cancel_requested_at IS NULL AND d.input_until IS NOT NULL) AS questions`;

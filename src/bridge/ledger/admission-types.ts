@@ -154,8 +154,9 @@ interface DelegationEvents extends Pick<NewDelegation, "room" | "threadRoot" | "
 export interface OpenQuestion extends DelegationEvents, Pick<RecentAnswer, "said"> {
   readonly earlier: readonly EventId[];
   readonly options: readonly QuestionOption[];
-  /** When it was recorded, or posted, milliseconds since the Unix epoch. */
+  /** When it was recorded, or posted, as far as known, and when that was first tried; milliseconds since the Unix epoch. */
   readonly since: number;
+  readonly tried: number;
 }
 
 /** An event that concerns a delegation: one that was sent for it, its question, or the root of its thread. */

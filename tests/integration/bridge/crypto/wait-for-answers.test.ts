@@ -32,6 +32,7 @@ async function asking(t: TestContext) {
     const sends = await delegations.recordQuestion(claimed, { ...asked, ...unknown }, now);
     assert.ok(sends !== "canceled");
     const [send] = sends;
+    await delegations.recordAttempt(send?.sendId ?? "", now);
     await delegations.recordAsked(claimed.lease, send?.sendId ?? "", event as EventId, { now, until });
     await delegations.defer(claimed.lease, until);
   };

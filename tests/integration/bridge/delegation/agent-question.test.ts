@@ -220,6 +220,26 @@ describe("a question from the agent", () => {
     );
   });
 
+  it("is answered in its thread by what was said while no bridge ran, since it died as the question was posted [DEL-6]", async (t) => {
+    const { harness, say, isPosted } = await setUp(t);
+    const posted = { kind: "sent", eventId: "$asked" as EventId } as const;
+    harness.sendResults.push(posted, posted);
+    const mortal = harness.mortal();
+    let diedAt: number | undefined;
+    mortal.onWrite = (method, when) => {
+      if (method !== "recordAsked" || when !== "before") return;
+      diedAt ??= harness.clock.now();
+      void mortal.kill();
+    };
+    mortal.worker.start();
+    await harness.until(() => diedAt !== undefined);
+    await harness.clock.advance(600_000);
+    harness.worker("next").start();
+    await harness.until(isPosted);
+    const answer = await say("answer", "large", { thread: "$q1", sentAt: Number(diedAt) + 60_000 });
+    assert.deepEqual([answer.answers, answer.admitted], [1, 0]);
+  });
+
   it("goes on waiting where the agents.yaml of a process lacks the agent for a moment, however long it has waited [DEL-9]", async (t) => {
     const { harness, row, isPosted, polls } = await setUp(t);
     harness.worker().start();
