@@ -23,8 +23,9 @@ export const runCommand = defineCommand({
   ],
   help: `
 Does what next, sign, export, import and complete do, as often as they can: it closes and shows every stage, signs and
-countersigns, and completes. It ends where a person has to decide (a purge, a waiver), where a stage is not shown
-closed in half a minute, or where the other organisation has to act. Run it again after anything.
+countersigns, and completes. An emergency is contained before anything is taken in or signed. It ends where a person has
+to decide (a purge, a waiver), where a stage is not shown closed in half a minute, or where the other organisation has
+to act. Run it again after anything.
 Exit code 1: something that was signed for is open, or a statement does not hold. 5: a stage is not shown closed.`,
   async run(_, options) {
     const context = await openOffboarding(options);

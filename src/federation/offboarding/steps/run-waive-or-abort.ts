@@ -1,6 +1,7 @@
 // Carries a run as far as it goes without a person, step by step; and what a person decides of it: a waiver, or its end.
-// Invariants: it does nothing that the single commands would not do, in the order that `nextStepsOf` gives; what only
-// people can decide (a purge, a waiver) ends it; each step is found again after a kill.
+// Invariants: it does nothing that the single commands would not do, and next what `nextStepsOf` says, as the status does;
+// an emergency is contained before anything of the other organisation's is taken in, which may be refused; what only people
+// can decide (a purge, a waiver) ends it; each step is found again after a kill.
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
@@ -54,32 +55,35 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
   };
   // What was signed before an interruption may not have reached the other organisation.
   let isUnsent = viewOf(findRun(state, id), parties).statements.envelopes.length > 0;
-  let arrived = options.takeIn?.();
-  for (; ; arrived ??= options.takeIn?.()) {
-    if (arrived !== undefined) {
-      const { added } = await importStatements(context, arrived, id);
-      arrived = undefined;
-      if (added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
-    }
+  let arrived: Uint8Array | undefined;
+  for (;;) {
     const run = findRun(state, id);
     const view = viewOf(run, parties);
-    const steps = nextStepsOf(view);
-    if (steps.sign.length > 0 || steps.countersign.length > 0) {
-      const { signed, countersigned } = await sign(context, id);
-      for (const stage of signed) say(`${stage}: signed`);
-      for (const place of countersigned) say(`${place}: countersigned`);
-      isUnsent = true;
-      continue;
+    const { action, work, waiting } = nextStepsOf(view);
+    if (action !== "contain") {
+      arrived ??= options.takeIn?.();
+      if (arrived !== undefined) {
+        const { added } = await importStatements(context, arrived, id);
+        arrived = undefined;
+        if (added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
+        continue;
+      }
+      if (action === "sign") {
+        const { signed, countersigned } = await sign(context, id);
+        for (const stage of signed) say(`${stage}: signed`);
+        for (const place of countersigned) say(`${place}: countersigned`);
+        isUnsent = true;
+        continue;
+      }
+      const isAnySigned = view.statements.envelopes.some((one) => signingKeyOf(one, run.self, parties));
+      if (isUnsent && options.passOn !== undefined && isAnySigned) {
+        options.passOn((await exportStatements(context, id)).text);
+      }
+      isUnsent = false;
     }
-    const isAnySigned = view.statements.envelopes.some((one) => signingKeyOf(one, run.self, parties));
-    if (isUnsent && options.passOn !== undefined && isAnySigned) {
-      options.passOn((await exportStatements(context, id)).text);
-    }
-    isUnsent = false;
-    if (steps.ended !== null) return end(steps.ended === "completed" ? "completed" : "blocked");
-    const { work } = steps;
+    if (run.ended !== null) return end(run.ended.how === "completed" ? "completed" : "blocked");
     if (work !== null && work === options.before && isIn(view, work, "pending")) return end("paused");
-    if (steps.contain || work !== null) {
+    if (action === "contain" || work !== null) {
       begin(work === null ? "closing planes 5, 4, 2 and 3 at once" : beginning(run, work));
       const { did, stage, progress, planes } = await next(context, { run: id });
       if (did === "contained") say(`planes 5, 4, 2 and 3: ${atOnce(planes)}`);
@@ -97,7 +101,7 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
       await clock.sleep(PROVE_AGAIN_MS);
       continue;
     }
-    if (steps.complete) {
+    if (action === "complete") {
       begin("completion: observing every plane again");
       await complete(context, id);
       if (view.completion.state === "none") say("completion: signed");
@@ -105,7 +109,6 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
       continue;
     }
     if (clock.now() >= waitsUntil) return end("waiting");
-    const { waiting } = steps;
     if (waiting !== null) begin(`waiting for ${waiting.for}: ${waitedFor(waiting)}`);
     const until = Math.min(waitsUntil, clock.now() + OWN_POLL_MS);
     for (; arrived === undefined && clock.now() < until; arrived = options.takeIn?.()) {
@@ -143,10 +146,9 @@ export function next(
     // The word is checked before it is written, because every later step reads what was written.
     const { skipCountersignature: word } = options;
     const skipped = word === undefined ? null : wordOf("--skip-countersignature", word, SKIPPED_WORD);
-    const steps = nextStepsOf(viewOf(run, parties), skipped !== null);
+    const { action, work: stage } = nextStepsOf(viewOf(run, parties), skipped !== null);
     const none = { run, stage: null, progress: undefined, planes: [] as readonly PlaneResult[] };
-    if (steps.contain) return { ...none, did: "contained", planes: await contain(context) } as const;
-    const { work: stage } = steps;
+    if (action === "contain") return { ...none, did: "contained", planes: await contain(context) } as const;
     if (stage === null) return { ...none, did: "idle" } as const;
     const progress = await workStage(context, stage, skipped);
     // A stage that is proved can be signed; else the status names what does not hold.

@@ -91,15 +91,11 @@ function unsignedState(
 
 export type Steps = Readonly<ReturnType<typeof nextStepsOf>>;
 
-const NO_STEPS = {
-  ...{ contain: false, work: null, sign: [] as readonly StageName[], complete: false, waiting: null },
-  countersign: [] as readonly (StageName | "completion")[],
-};
-
 /** @param skips whether the next stage may be opened before both have signed the one before it; it is shown all the same */
 export function nextStepsOf(view: RunView, skips = false) {
   const { run, stages, completion } = view;
-  if (run.ended !== null) return { ...NO_STEPS, ended: run.ended.how };
+  if (run.ended !== null)
+    return { action: "none", work: null, sign: [], countersign: [], waiting: null } as const;
   const isRemover = run.self === run.remover;
   const contain = run.kind === "emergency" && run.contained_at === null;
   const theirs = stages.filter(({ other }) => other.state === "signed");
@@ -112,9 +108,15 @@ export function nextStepsOf(view: RunView, skips = false) {
   const isStated = isRemover && completion.state === "none" && stages.every(isSignedByBoth);
   /** The completion is to be stated; or both have signed it, and a kill has kept the record from being written. */
   const complete = completion.state === "countersigned" || isStated;
-  const isBusy = contain || work !== null || sign.length > 0 || countersign.length > 0 || complete;
-  const waiting = isBusy ? null : waitingOf(view);
-  return { ended: null, contain, work, sign, countersign, complete, waiting };
+  /** What comes next: an emergency is contained before anything is signed, and what is shown is signed before more is closed. */
+  const actionOf = () => {
+    if (contain) return "contain";
+    if (sign.length > 0 || countersign.length > 0) return "sign";
+    if (work !== null) return "work";
+    return complete ? "complete" : "wait";
+  };
+  const action = actionOf();
+  return { action, work, sign, countersign, waiting: action === "wait" ? waitingOf(view) : null } as const;
 }
 
 const isSignedByBoth = ({ own, other }: StageView): boolean =>
@@ -155,7 +157,7 @@ export function statusOf(run: Run, { parties }: Trust) {
     /** Whether both organisations manage every part, as far as they have stated it. */
     isWhole: stated.every(({ predicate: { scope } }) => scope.parts.length === PARTS.length),
     /** Words of the command that comes next here, after `drawbridge offboarding`; empty when it is not our turn. */
-    next: commandOf(steps),
+    next: COMMANDS[steps.action],
     otherNext: otherCommand(view),
     waivedByOther: waivedByOther(view, parties),
     recordFile: ended?.how === "completed" ? recordFileOf(run) : null,
@@ -194,14 +196,10 @@ function unmanagedIn({ stage, progress }: StageView) {
   return conditions.length === 0 ? [] : [{ step: stage, conditions }];
 }
 
-function commandOf({ ended, contain, work, sign, countersign, complete, waiting }: Steps): readonly string[] {
-  if (ended !== null) return [];
-  if (contain) return ["next"];
-  if (sign.length > 0 || countersign.length > 0) return ["sign"];
-  if (work !== null) return ["next"];
-  if (complete) return ["complete"];
-  return waiting === null ? [] : ["export", "FILE"];
-}
+const COMMANDS: Readonly<Record<Steps["action"], readonly string[]>> = {
+  ...{ contain: ["next"], sign: ["sign"], work: ["next"], complete: ["complete"], wait: ["export", "FILE"] },
+  none: [],
+};
 
 /** What the other one has to do, if it has everything that was exported here. */
 function otherCommand({ run, stages, completion }: RunView): readonly string[] {

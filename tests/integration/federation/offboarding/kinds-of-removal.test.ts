@@ -2,7 +2,7 @@
 // that is aborted.
 import assert from "node:assert/strict";
 import { readFileSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { describe, it } from "node:test";
 import { performAct } from "../../../../src/federation/containment/contain-or-restore.ts";
 import { OffboardingBlocked } from "../../../../src/federation/offboarding/run/context.ts";
@@ -10,6 +10,7 @@ import { findRun, readStage } from "../../../../src/federation/offboarding/run/r
 import { abort, next, runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { STAGE_NAMES } from "../../../../src/records/format/removal-stages.ts";
+import { RecordRefused } from "../../../../src/records/verify/reasons.ts";
 import { runCliHere } from "../../../support/cli-in-process.ts";
 import { commitRegistry } from "../../../support/control-repository.ts";
 import { openRunAt } from "../../../support/offboarding.ts";
@@ -50,6 +51,19 @@ describe("kinds of removal", () => {
       "closing planes 5, 4, 2 and 3 at once",
       "planes 5, 4, 2 and 3: told to close at once; NOT CLOSED YET: 2 rooms",
     ]);
+  });
+
+  it("runSteps contains an emergency before a refused file or a missing signing key ends it [OFF-2]", async (t) => {
+    const { directory, a, b } = await openParties(t, { kind: "emergency" });
+    const isContained = ({ federation }: typeof a) => findRun(federation.state).contained_at !== null;
+    const takeIn = () => Buffer.from("{", "utf8");
+    await assert.rejects(runSteps(b.context, { waitMs: 0, takeIn }), RecordRefused);
+    assert.ok(isContained(b));
+    for (const step of ["next", "sign", "export"] as const) await stepAt(directory, b, step);
+    await stepAt(directory, a, "import");
+    rmSync(resolve(a.context.config.directory, "records-key.pem"));
+    await assert.rejects(runSteps(a.context, { waitMs: 0 }), { code: "secret_unavailable" });
+    assert.ok(isContained(a));
   });
 
   it("next skips a missing countersignature only for a reason, which the statement holds [OFF-2]", async (t) => {
