@@ -46,6 +46,7 @@ async function serve(context: BridgeContext): Promise<void> {
     ],
     beforeScrape: services.recordGauges,
     agentsDigest: () => agents.digest(),
+    encryption: config.encryption.mode,
   });
 
   await listen(observe, "observe", context);

@@ -45,7 +45,7 @@ function failed(name: string, error: unknown): Finding {
 }
 
 const PROBE_TIMEOUT_MS = 5_000;
-const Readyz = z.object({ checks: z.array(Readiness) });
+const Readyz = z.object({ checks: z.array(Readiness), encryption: z.string() });
 
 export async function examineBridge(configFile: string, clock: Clock): Promise<readonly Finding[]> {
   let config: BridgeConfig;
@@ -143,14 +143,13 @@ function examineReadiness({ encryption }: BridgeConfig, readiness: z.output<type
     const start = "Start it with `drawbridge bridge`, then run the doctor again.";
     return [notKnown("bridge", `not running, so ${parts} are not looked at`, start)];
   }
-  const { checks } = readiness;
+  const { checks, encryption: mode } = readiness;
   const isReady = checks.every(({ ok, blocking }) => ok || !blocking);
-  const hasKeys = checks.some(({ name }) => name === "keys_by_transaction");
   return [
     ...(isReady ? [well("bridge", "running and ready")] : []),
     // What blocks and is well is said by "ready"; of keys each link is shown.
     ...checks.filter(({ ok, blocking }) => !ok || !blocking).map(findingOf),
-    ...(isReady && hasKeys !== (encryption.mode !== "refuse") ? [OTHER_MODE] : []),
+    ...(isReady && mode !== encryption.mode ? [OTHER_MODE] : []),
   ];
 }
 

@@ -8,6 +8,7 @@ import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
+import type { BridgeConfig } from "../config.ts";
 
 export const Readiness = z.object({
   name: z.string(),
@@ -25,6 +26,7 @@ export function createObserveServer(options: {
   readonly registry: Registry;
   readonly readiness: () => Promise<readonly Readiness[]>;
   readonly agentsDigest: () => string;
+  readonly encryption: BridgeConfig["encryption"]["mode"];
   readonly beforeScrape?: () => Promise<void>;
 }): FastifyInstance {
   const server = Fastify({ logger: false });
@@ -36,6 +38,7 @@ export function createObserveServer(options: {
       status: ready ? "ok" : "not_ready",
       checks,
       agents: { digest: options.agentsDigest() },
+      encryption: options.encryption,
     });
   });
   server.get("/metrics", async (_request, reply) => {

@@ -179,7 +179,7 @@ describe("doctor", () => {
   it("findings of a running bridge's /readyz are passed on", async (t) => {
     const bridge = await scriptedHomeserver(t, () => ({
       status: 503,
-      body: { checks: [{ name: "database", ok: false, hint: "Start PostgreSQL." }] },
+      body: { checks: [{ name: "database", ok: false, hint: "Start PostgreSQL." }], encryption: "refuse" },
     }));
     const { server, problems, config } = await fixture(t, Number(new URL(bridge.url).port));
     const found = [{ name: "bridge: database", state: "failing", found: "no", hint: "Start PostgreSQL." }];
@@ -191,8 +191,14 @@ describe("doctor", () => {
     assert.ok(server.requests.some(({ path }) => path.endsWith("/appservice/drawbridge/ping")));
   });
 
-  async function runningFixture(t: TestContext, checks: () => readonly object[]) {
-    const bridge = await scriptedHomeserver(t, () => ({ body: { checks: checks() } }));
+  async function runningFixture(
+    t: TestContext,
+    checks: () => readonly object[],
+    encryption = () => "refuse",
+  ) {
+    const bridge = await scriptedHomeserver(t, () => ({
+      body: { checks: checks(), encryption: encryption() },
+    }));
     const made = await fixture(t, Number(new URL(bridge.url).port));
     const doctor = async (...args: readonly string[]) =>
       await runCliHere(["doctor", "--config", made.config, ...args]);
@@ -207,7 +213,12 @@ describe("doctor", () => {
       published,
       { ...delivery, ok: false, known: false, found: "not found out yet", hint: "Nothing yet." },
     ];
-    const { directory, doctor } = await runningFixture(t, () => checks);
+    let mode = "on";
+    const { directory, doctor } = await runningFixture(
+      t,
+      () => checks,
+      () => mode,
+    );
     const file = join(directory, "bridge.yaml");
     writeFileSync(
       file,
@@ -227,10 +238,11 @@ describe("doctor", () => {
     assert.equal(well.code, ExitCode.ok, well.stdout);
     assert.match(well.stdout, /^ok {7}bridge: keys_by_transaction: yes, since then$/m);
 
-    checks = [{ name: "database", ok: true }];
-    const other = await doctor();
-    assert.equal(other.code, ExitCode.failed, "the file says C, and the bridge was started at A");
-    assert.match(other.stdout, /^PROBLEM {2}bridge: encryption: it runs in another mode$/m);
+    for (mode of ["refuse", "devices"]) {
+      const other = await doctor();
+      assert.equal(other.code, ExitCode.failed, `the file says on, and the bridge was started with ${mode}`);
+      assert.match(other.stdout, /^PROBLEM {2}bridge: encryption: it runs in another mode$/m);
+    }
   });
 
   it("a missing registration file counts as ok only when the homeserver works with both tokens", async (t) => {

@@ -206,6 +206,7 @@ async function bridgeHealth(t: Pick<TestContext, "after">, file: string): Promis
     registry: new MetricsRegistry(),
     readiness: async () => [],
     agentsDigest: () => directory.digest(),
+    encryption: "refuse",
   });
   const url = await server.listen({ host: "127.0.0.1", port: 0 });
   t.after(() => server.close());
