@@ -1,6 +1,7 @@
 // Whether an ACL is enforced, which its state event does not prove: by the homeserver's own enforcing cache, and at
 // each retained server by its having the event. Invariants: a room counts as enforced only by an answer that was
-// received after its last change; no server is waited for beyond the time-out.
+// received after its last change, the same ACL sent again included; no server is waited for beyond the time-out, but for
+// the requests that have begun.
 import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { counted } from "../../../domain/printable.ts";
@@ -101,8 +102,10 @@ export async function enforceAtRetained(session: RoomsSession, rooms: readonly R
     for (const server of retainedServers(session, state))
       waiting.set(server, [...(waiting.get(server) ?? []), proof]);
   }
-  const gaps = [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs));
-  return (await Promise.all(gaps)).flat();
+  const resent = new Set<RoomId>();
+  const all = [...waiting].map(([server, proofs]) => awaitServer(session, server, proofs, resent));
+  const gaps = (await Promise.all(all)).flat();
+  return [...gaps, ...(await enforceAtHome(session, [...resent])).gaps];
 }
 
 /** The ACL event of a room whose presence proves the ACL: the last, or the one that was sent again. */
@@ -114,7 +117,12 @@ interface Proof {
 
 // Requests a few at a time, and waits when none is shown, so that a server that is behind is not kept busy. Half are missing
 // the longest, because a server takes events in about the order of their making; the others are taken in turn.
-async function awaitServer(session: RoomsSession, server: ServerName, proofs: readonly Proof[]) {
+async function awaitServer(
+  session: RoomsSession,
+  server: ServerName,
+  proofs: readonly Proof[],
+  resent: Set<RoomId>,
+) {
   const { clock } = session;
   let progressAt = clock.now();
   const deadline = progressAt + ENFORCED_WITHIN_MS;
@@ -141,9 +149,10 @@ async function awaitServer(session: RoomsSession, server: ServerName, proofs: re
     }
     if (!isResent && clock.now() - progressAt >= RESEND_AFTER_MS) {
       isResent = true;
-      await mapConcurrent(missing, RETAINED_AT_ONCE, (proof) => {
-        proof.resending ??= resend(session, proof).catch(undefinedFor());
-        return proof.resending;
+      await mapConcurrent(missing, RETAINED_AT_ONCE, async (proof) => {
+        if (clock.now() >= deadline) return;
+        proof.resending ??= resend(session, proof, resent).catch(undefinedFor());
+        await proof.resending;
       });
     }
     await clock.sleep(pollMs);
@@ -152,7 +161,8 @@ async function awaitServer(session: RoomsSession, server: ServerName, proofs: re
   return [];
 }
 
-async function resend(session: RoomsSession, proof: Proof): Promise<void> {
+/** `resent` is told of a room before it is tried, because the event may be there although the answer is lost. */
+async function resend(session: RoomsSession, proof: Proof, resent: Set<RoomId>): Promise<void> {
   const { room } = proof;
   const state = await readRoom(session, room);
   if (state?.acl === undefined) return;
@@ -162,8 +172,6 @@ async function resend(session: RoomsSession, proof: Proof): Promise<void> {
   const acting = await session.tokens.as(actor);
   if (acting === undefined) return;
   const anew = { ...state.acl.content, ...content };
-  const event = await acting.putState(room, "m.room.server_acl", "", anew).catch(() => undefined);
-  if (event === undefined) return;
-  proof.event = event;
-  await enforceAtHome(session, [room]);
+  resent.add(room);
+  proof.event = await acting.putState(room, "m.room.server_acl", "", anew);
 }

@@ -141,12 +141,15 @@ function closingPass(session: RoomsSession) {
   }
 
   /** Whether retained servers show the ACLs of these rooms, of those at least that are to be kept. */
-  function proveAtRetained(rooms: readonly SettledRoom[]): Promise<readonly EnforcementGap[]> {
+  async function proveAtRetained(rooms: readonly SettledRoom[]): Promise<readonly EnforcementGap[]> {
     const kept = rooms
       .filter((one) => endOf(one) !== "replace")
       .filter(({ state, plan, aclChanged }) => mustBeProven(state, plan.concerned, aclChanged))
       .map(({ state }) => state);
-    return enforceAtRetained(session, kept);
+    const gaps = await enforceAtRetained(session, kept);
+    const isAtHome = ({ reason }: EnforcementGap) => reason !== "unproven_at_retained";
+    for (const gap of gaps.filter(isAtHome)) homeGaps.set(gap.room, gap);
+    return gaps.filter((gap) => !isAtHome(gap));
   }
 
   const hasChanged = () => changed;

@@ -105,7 +105,7 @@ describe("ACL enforcement", () => {
       acl: { ...STATE.acl, eventId: `$${n}` },
     }));
     const withServer = {
-      intent: { own: "a.test", closing: [], retained: ["c.test"] },
+      intent: { own: "a.test", allow: ["a.test"], closing: [], retained: ["c.test"] },
       clock: {
         now: () => now,
         sleep: async (ms: number) => {
@@ -151,14 +151,16 @@ describe("ACL enforcement", () => {
     assert.equal(counts.read, 20, "the ACL of each was to be sent again, once");
   });
 
-  it("an ACL that is sent again keeps what others wrote into it [PLN-2]", async () => {
-    const { rooms, withServer } = retained(1, () => false);
-    const content = {
-      allow: ["a.test", "c.test"],
-      deny: ["b.test"],
-      allow_ip_literals: false,
-      "test.moderators.reason": "agreed in spring",
-    };
+  const CONTENT = {
+    allow: ["a.test", "c.test"],
+    deny: ["b.test"],
+    allow_ip_literals: false,
+    "test.moderators.reason": "agreed in spring",
+  };
+
+  /** Rooms that c.test never shows, and whose ACL a user of ours can send again; `stale`: those that home does not enforce. */
+  function sendingAgain(count: number, stale: (rooms: readonly string[]) => readonly string[]) {
+    const { rooms, withServer } = retained(count, () => false);
     const OPERATOR = "@operator:a.test";
     const event = (type: string, state_key: string, eventContent: object) => ({
       ...{ type, state_key, sender: OPERATOR, event_id: `$${type}${state_key}`, origin_server_ts: 0 },
@@ -167,14 +169,15 @@ describe("ACL enforcement", () => {
     const sent: unknown[] = [];
     const sending = {
       ...withServer,
+      note: () => undefined,
       operatorId: OPERATOR,
-      intent: { ...withServer.intent, allow: content.allow },
+      intent: { ...withServer.intent, allow: CONTENT.allow },
       operator: {
         roomState: async () => [
           event("m.room.create", "", { room_version: "12" }),
           event("m.room.member", OPERATOR, { membership: "join" }),
           event("m.room.member", CAROL, { membership: "join" }),
-          event("m.room.server_acl", "", content),
+          event("m.room.server_acl", "", CONTENT),
         ],
       },
       tokens: {
@@ -186,9 +189,34 @@ describe("ACL enforcement", () => {
           },
         }),
       },
-      home: { differing: async () => [], refresh: async () => undefined },
+      home: { differing: async (asked: readonly string[]) => stale(asked), refresh: async () => undefined },
     } as unknown as RoomsSession;
+    return { rooms, sending, sent };
+  }
+
+  it("an ACL that is sent again keeps what others wrote into it [PLN-2]", async () => {
+    const { rooms, sending, sent } = sendingAgain(1, () => []);
     await enforceAtRetained(sending, rooms);
-    assert.deepEqual(sent, [{ ...content, allow: ["c.test", "a.test"] }]);
+    assert.deepEqual(sent, [{ ...CONTENT, allow: ["c.test", "a.test"] }]);
+  });
+
+  it("a room whose ACL was sent again is enforced at home only when home says so after that [PLN-2]", async () => {
+    const { rooms, sending } = sendingAgain(2, (asked) => asked.filter((room) => room === "!1"));
+    const gaps = await enforceAtRetained(sending, rooms);
+    assert.deepEqual(
+      gaps.map(({ room, server, reason }) => [room, server, reason]),
+      [
+        ["!0", "c.test", "unproven_at_retained"],
+        ["!1", "c.test", "unproven_at_retained"],
+        ["!1", "a.test", "stale_at_home"],
+      ],
+    );
+  });
+
+  it("a hundred rooms whose ACL was sent again are waited for no longer than one [PLN-2]", async () => {
+    const { rooms, sending, sent } = sendingAgain(100, (asked) => asked);
+    assert.equal((await enforceAtRetained(sending, rooms)).length, 200);
+    assert.equal(sent.length, 100);
+    assert.ok(sending.clock.now() < 65_000, String(sending.clock.now()));
   });
 });
