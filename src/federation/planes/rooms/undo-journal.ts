@@ -134,9 +134,9 @@ export type Journal = ReturnType<typeof journalIn>;
 /** The journal of one partner. With `damage`, more can be written, and what it says is not all that was done. */
 export function journalIn(folder: string, server: string) {
   const path = join(folder, journalName(server));
-  const text = readIfPresent(path) ?? "";
+  const found = readIfPresent(path) ?? "";
   /** The journal's whole lines; a last line that was cut off is not among them. */
-  const read = text.slice(0, text.lastIndexOf("\n") + 1);
+  let whole = found.slice(0, found.lastIndexOf("\n") + 1);
   const records = new Map<RoomId, RoomRecord>();
   let damage: DrawbridgeError | undefined;
   let file: FileHandle | undefined;
@@ -147,7 +147,7 @@ export function journalIn(folder: string, server: string) {
     else records.set(entry.room, record);
   }
 
-  for (const [index, line] of read.split("\n").slice(0, -1).entries()) {
+  for (const [index, line] of whole.split("\n").slice(0, -1).entries()) {
     const entry = Entry.safeParse(parseJson(line)).data;
     if (entry !== undefined) take(entry);
     else {
@@ -159,7 +159,7 @@ export function journalIn(folder: string, server: string) {
   async function opened(): Promise<FileHandle> {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     // A line that follows one that was cut off would be unreadable.
-    if ((readIfPresent(path) ?? "") !== read) writeWhole(path, read, PRIVATE);
+    if ((readIfPresent(path) ?? "") !== whole) writeWhole(path, whole, PRIVATE);
     const handle = await open(path, "a", PRIVATE);
     flushFolder(folder);
     return handle;
@@ -167,9 +167,18 @@ export function journalIn(folder: string, server: string) {
 
   /** Many callers share one flush. */
   const batches = new Batches(async (lines: readonly string[]) => {
+    const text = lines.join("");
     file ??= await opened();
-    await file.write(lines.join(""));
-    await file.datasync();
+    try {
+      await file.appendFile(text);
+      await file.datasync();
+    } catch (error) {
+      // A full disk takes a part of it, which the next one to write cuts off.
+      await file.close();
+      file = undefined;
+      throw error;
+    }
+    whole += text;
     return lines;
   });
 
@@ -185,9 +194,9 @@ export function journalIn(folder: string, server: string) {
 
     /** Adds entries; they are on the disk when this resolves. */
     async append(...entries: readonly JournalEntry[]): Promise<void> {
-      for (const entry of entries) take(entry);
       const lines = entries.map((entry) => `${JSON.stringify(entry)}\n`).join("");
       if (lines !== "") await batches.run(lines);
+      for (const entry of entries) take(entry);
     },
 
     /** Ends the writing, and removes the file when nothing in it is left to be taken back. */

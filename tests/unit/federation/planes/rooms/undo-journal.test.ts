@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { describe, it } from "node:test";
 import type { RoomId, ServerName, UserId } from "../../../../../src/domain/identifiers.ts";
 import { journaledPartners, journalIn } from "../../../../../src/federation/planes/rooms/undo-journal.ts";
-import { temporaryFolder } from "../../../../support/temporary.ts";
+import { ROOT, temporaryFolder } from "../../../../support/temporary.ts";
 
 const SERVER = "b.test" as ServerName;
 const ROOM = "!one:a.test" as RoomId;
@@ -29,6 +31,28 @@ describe("Journal", () => {
     await second.finish();
     assert.equal(readFileSync(file, "utf8").trim().split("\n").length, 3);
     assert.equal(journalIn(folder, SERVER).room(ROOM)?.acl?.before, null);
+  });
+
+  it("an entry that a full disk takes in part was not appended, and spoils none after it [PLN-2]", (t) => {
+    const folder = temporaryFolder(t);
+    const module = join(ROOT, "src/federation/planes/rooms/undo-journal.ts");
+    const program = `import { journalIn } from ${JSON.stringify(module)};
+      const journal = journalIn(${JSON.stringify(folder)}, "${SERVER}");
+      const acl = { act: "acl", room: "${OTHER}", before: null };
+      const users = Array.from({ length: 60 }, (_, n) => ({ user: \`@user\${n}:${SERVER}\`, before: "join" }));
+      const bans = { act: "bans", room: "${ROOM}", actor: "@a:a.test", users };
+      for (const entry of [acl, bans, { ...acl, room: "!three:a.test" }])
+        console.log(await journal.append(entry).then(() => journal.rooms.length, ({ code }) => code));`;
+    // Files of at most a kilobyte, as on a disk that is full.
+    const limited = 'ulimit -f 1; exec "$0" --input-type=module --eval "$1"';
+    const { stdout } = spawnSync("bash", ["-c", limited, process.execPath, program], { encoding: "utf8" });
+    assert.equal(stdout, "1\nEFBIG\n2\n");
+    const { damage, rooms } = journalIn(folder, SERVER);
+    assert.equal(damage, undefined);
+    assert.deepEqual(
+      rooms.map(({ room }) => room),
+      [OTHER, "!three:a.test"],
+    );
   });
 
   it("removes its file when everything is taken back, and keeps one with a line that is no entry, which takes more [PLN-2]", async (t) => {
