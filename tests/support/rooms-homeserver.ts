@@ -27,6 +27,8 @@ export class FakeHomeserver {
   readonly rooms = new Map<RoomId, Map<string, StateEvent>>();
   readonly made: Content[] = [];
   readonly invited: string[] = [];
+  /** Users of a.test who are lent to nobody. */
+  readonly locked = new Set<string>();
   readonly #blocked = new Set<RoomId>();
   #events = 0;
   /** Called before a change: what it throws is the answer. */
@@ -89,6 +91,7 @@ export class FakeHomeserver {
     const folder = temporaryFolder(t);
     const journals = new Map(partners.map((server) => [server, journalIn(folder, server as ServerName)]));
     t.after(() => Promise.all([...journals.values()].map((journal) => journal.finish())));
+    const unusable = new Set<UserId>();
     const session = {
       intent: {
         ...{ version: 1, own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"] },
@@ -97,7 +100,10 @@ export class FakeHomeserver {
         })),
       },
       operatorId: "@root:a.test",
-      tokens: { unusable: new Set(), as: async (user: UserId) => this.acting(user) },
+      tokens: {
+        unusable,
+        as: async (user: UserId) => (this.locked.has(user) ? void unusable.add(user) : this.acting(user)),
+      },
       journals,
       home: { differing: async () => [] },
       signed: { request: async () => ({ status: 200 }) },

@@ -28,7 +28,7 @@ export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: n
   let changed = false;
   let aclChanged = false;
   const refused = new Set<string>();
-  for (let round = 0; ; round++) {
+  for (let round = 0; ; ) {
     const state = await readRoom(session, room);
     if (state === undefined) return undefined;
     const isLate = clock.now() >= until;
@@ -43,6 +43,7 @@ export async function closeRoom(session: RoomsSession, room: RoomId, banUntil: n
     }
     const acting = await session.tokens.as(actor);
     if (acting === undefined) continue; // The next plan chooses another user, or finds none.
+    round += 1;
     for (const step of steps) {
       if (step.kind === "ban" && clock.now() >= until) break;
       if (step.kind === "set_acl") aclChanged = true;

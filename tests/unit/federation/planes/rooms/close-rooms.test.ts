@@ -70,6 +70,19 @@ describe("closeRooms", () => {
     );
   });
 
+  it("a room is closed by the only user of ours who is not locked, however many are [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const locked = Array.from({ length: 12 }, (_, n) => `@former-${n}:a.test`);
+    const users = Object.fromEntries([...locked, "@z:a.test"].map((user) => [user, 100]));
+    const room = homeserver.room(
+      ...(["!room", madeBy("@gone:c.test"), ...joined(...locked, "@z:a.test", BOB, CAROL)] as const),
+      ["m.room.power_levels", "", { users }],
+    );
+    for (const user of locked) homeserver.locked.add(user);
+    assert.deepEqual((await closeRooms(homeserver.session(t))).outOfReach, []);
+    assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "ban" });
+  });
+
   it("users who come as fast as they are banned are kept out by the ACL [CON-1] [PLN-2]", async (t) => {
     const homeserver = new FakeHomeserver();
     const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB, CAROL), [
@@ -263,8 +276,7 @@ describe("closeRooms", () => {
     const dave = "@dave:a.test";
     const room = homeserver.room("!room", madeBy(BOB), ...joined(ALICE, dave, BOB));
     const session = homeserver.session(t);
-    const lent = session.tokens.as;
-    session.tokens.as = async (user) => (user === dave ? undefined : lent(user));
+    homeserver.locked.add(dave);
     const found = async () => (await closeRooms(session)).outOfReach?.map(({ reason }) => reason);
     assert.deepEqual(await found(), ["left_out"]);
     assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "leave" });
@@ -297,8 +309,7 @@ describe("closeRooms", () => {
     const session = homeserver.session(t);
     const begun = { act: "replace", room, creator: ALICE, users: [] } as const;
     await session.journals.get("b.test")?.append(begun as never);
-    const lent = session.tokens.as;
-    session.tokens.as = async (user) => (user === ALICE ? undefined : lent(user));
+    homeserver.locked.add(ALICE);
     await closeRooms(session);
     assert.deepEqual(homeserver.content(room, "m.room.member", ALICE), { membership: "leave" });
   });
