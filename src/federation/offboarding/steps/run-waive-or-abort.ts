@@ -7,6 +7,7 @@ import { isSettled } from "../../../records/conditions/evaluate.ts";
 import { SKIPPED_WORD } from "../../../records/format/evidence-item.ts";
 import { Word } from "../../../records/format/fields.ts";
 import type { StageName } from "../../../records/format/removal-stages.ts";
+import { RecordRefused } from "../../../records/verify/reasons.ts";
 import { applyPlanes, type PlaneResult, performAct } from "../../containment/contain-or-restore.ts";
 import { CLOSING_ORDER, planeLabel } from "../../plane-order.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
@@ -56,6 +57,7 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
   // What was signed before an interruption may not have reached the other organisation.
   let isUnsent = viewOf(findRun(state, id), parties).statements.envelopes.length > 0;
   let arrived: Uint8Array | undefined;
+  let refusal: RecordRefused | undefined;
   for (;;) {
     const run = findRun(state, id);
     const view = viewOf(run, parties);
@@ -63,9 +65,15 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
     if (action !== "contain") {
       arrived ??= options.takeIn?.();
       if (arrived !== undefined) {
-        const { added } = await importStatements(context, arrived, id);
+        refusal = undefined;
+        const taken = await importStatements(context, arrived, id).catch((error: unknown) => {
+          // A file that is being copied is there before the whole of it is.
+          if (!isMalformed(error) || clock.now() >= waitsUntil) throw error;
+          refusal = error;
+          say(`${error.message}; waiting for it to change`);
+        });
         arrived = undefined;
-        if (added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
+        if (taken !== undefined && taken.added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
         continue;
       }
       if (action === "sign") {
@@ -108,7 +116,10 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
       isUnsent = true;
       continue;
     }
-    if (clock.now() >= waitsUntil) return end("waiting");
+    if (clock.now() >= waitsUntil) {
+      if (refusal !== undefined) throw refusal;
+      return end("waiting");
+    }
     if (waiting !== null) begin(`waiting for ${waiting.for}: ${waitedFor(waiting)}`);
     const until = Math.min(waitsUntil, clock.now() + OWN_POLL_MS);
     for (; arrived === undefined && clock.now() < until; arrived = options.takeIn?.()) {
@@ -116,6 +127,9 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
     }
   }
 }
+
+const isMalformed = (error: unknown): error is RecordRefused =>
+  error instanceof RecordRefused && error.problems.every(({ reason }) => reason === "exchange_malformed");
 
 /** What was closed of the planes of an emergency's first step; every stage closes and observes its own again. */
 function atOnce(planes: readonly PlaneResult[]): string {

@@ -228,4 +228,23 @@ describe("exchange of statements", () => {
     assert.equal(viewAt(b).stages[0]?.other.state, "countersigned");
     assert.ok((taken[0] ?? 100) < 10, `${taken}`);
   });
+
+  it("runSteps waits for the whole of a file that is being copied, and refuses one that stays cut off [OFF-2]", async (t) => {
+    const { b, text } = await signedOnce(t);
+    const half = text.slice(0, text.length / 2);
+    const run = (waitMs: number, ...texts: string[]) => {
+      let now = b.context.clock.now();
+      const sleep = async (ms: number) => {
+        now += ms;
+      };
+      const files = texts.map((one) => Buffer.from(one, "utf8"));
+      const takeIn = () => files.shift();
+      return runSteps({ ...b.context, clock: { now: () => now, sleep } }, { waitMs, takeIn });
+    };
+    await assert.rejects(run(0, half), { code: "record_refused" });
+    await assert.rejects(run(5_000, half), { code: "record_refused" });
+    assert.equal(viewAt(b).stages[0]?.other.state, "unknown");
+    await run(5_000, half, text);
+    assert.equal(viewAt(b).stages[0]?.other.state, "countersigned");
+  });
 });
