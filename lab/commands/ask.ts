@@ -4,6 +4,7 @@ import { parseDurationMs } from "../../src/domain/duration.ts";
 import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { carriedAgents } from "../agents.ts";
 import { ask } from "../ask/ask.ts";
+import { renderQuestion, renderTimeline, renderViews } from "../ask/render.ts";
 import { timelineOf } from "../ask/timeline.ts";
 import { runChat } from "../chat/run-chat.ts";
 import { ghostFor } from "../endpoints.ts";
@@ -16,7 +17,6 @@ import {
   partnerOf,
 } from "../organisations.ts";
 import { paletteFor } from "../progress.ts";
-import { renderQuestion, renderTimeline, renderViews } from "../proof/render.ts";
 import { joinGhost } from "../seed/memberships.ts";
 import { personOf, roomOf, type Seed, type SeededRoom } from "../seed/seed-file.ts";
 import { closedNote, closedPartners, explainRefusal } from "../status/closed-partners.ts";

@@ -1,9 +1,9 @@
 // The summary of a re-admission, for people. Pure.
 import { renderTable } from "../../src/cli/lib/command.ts";
 import { PLANE_NAMES, PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
+import { renderQuestion, renderViews } from "../ask/render.ts";
 import { partnerOf } from "../organisations.ts";
 import { formatDuration, type Palette } from "../progress.ts";
-import { renderQuestion, renderViews } from "../proof/render.ts";
 import type { Readmitted } from "./readmit.ts";
 
 /** An answer only has to be recognised. */
