@@ -35,11 +35,10 @@ export interface DelegationDependencies {
     said: SaidIn,
     signal: AbortSignal,
   ) => Promise<Outcome<boolean>>;
-  /** Passes a file on. Without it the answer says that there was one. */
-  readonly upload?: ReturnType<typeof createUploader>;
+  readonly upload: ReturnType<typeof createUploader>;
   readonly textsOf: TextsOf;
   /** Shows in a room that a ghost is at work, or no longer. It is tried once, and nothing waits for it. */
-  readonly typing?: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
+  readonly typing: (room: RoomId, ghost: GhostMxid, isTyping: boolean) => void;
   /** Whether a reaction chooses an option of an agent's question in a room. */
   readonly takesReactions: (room: RoomId) => Promise<boolean>;
   readonly clock: Clock;
@@ -48,8 +47,8 @@ export interface DelegationDependencies {
   readonly metrics: DelegationObserver;
   readonly traces?: ReturnType<typeof createTraces> | undefined;
   readonly limits: DelegationLimits;
-  /** Whether this process may claim: not while the database, with its right to, is away. Without it, it may. */
-  readonly mayClaim?: () => boolean;
+  /** Whether this process may claim: not while the database, with its right to, is away. */
+  readonly mayClaim: () => boolean;
   /** Names this process in the ledger; unique among all that ever run. */
   readonly holder: string;
 }

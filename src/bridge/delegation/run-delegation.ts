@@ -38,7 +38,7 @@ function route(running: RunningDelegation): Promise<DelegationVerdict> {
   switch (running.claimed.resumedFrom) {
     case "queued":
     case "dispatching":
-      running.deps.typing?.(running.claimed.roomId, running.claimed.ghost, true);
+      running.deps.typing(running.claimed.roomId, running.claimed.ghost, true);
       return dispatch(running);
     case "following":
       return followAccepted(running);
@@ -61,7 +61,7 @@ async function recordVerdict(running: RunningDelegation, verdict: DelegationVerd
   if (verdict.kind === "finish") {
     const { state, stage } = verdict.outcome;
     const reason = await running.persist(() => ledger.finish(lease, verdict.outcome, running.now));
-    running.deps.typing?.(running.claimed.roomId, running.claimed.ghost, false);
+    running.deps.typing(running.claimed.roomId, running.claimed.ghost, false);
     metrics.ended(state, stage, reason);
     traces?.ended(running.claimed, { state, stage, reason }, running.now);
     log.info({ event: "delegation_ended", delegation: lease.delegationId, state, stage, reason });

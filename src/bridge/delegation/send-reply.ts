@@ -50,7 +50,7 @@ export async function passOn(
   const missing: string[] = [];
   const until = running.now + UPLOADS_MS_MAX;
   for (const [index, file] of files.entries()) {
-    const content = index < FILES_MAX ? await deps.upload?.(claimed, file, running.signal, until) : undefined;
+    const content = index < FILES_MAX ? await deps.upload(claimed, file, running.signal, until) : undefined;
     running.signal.throwIfAborted();
     if (content === undefined) missing.push(missingFile(file));
     else {

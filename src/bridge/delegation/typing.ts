@@ -2,12 +2,11 @@
 // homeserver no request for it. After a failover, those would be half of all requests.
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import { ENDED_EARLY } from "../../runtime/concurrency.ts";
 
 const AFTER_MS = 1_000;
 /** A status message follows before it ends. */
 const SHOWN_MS = 8_000;
-/** Made once: a reason that `abort` makes by itself captures a stack each time. */
-const ENDED = new Error("ended");
 
 /** @param show tells the homeserver for how long the ghost is typing, 0 to end it; never rejects */
 export function createTyping(clock: Clock, show: (room: RoomId, ghost: GhostMxid, ms: number) => unknown) {
@@ -22,7 +21,7 @@ export function createTyping(clock: Clock, show: (room: RoomId, ghost: GhostMxid
       void clock.sleep(AFTER_MS, ended.signal).then(shown, () => undefined);
     } else if (!isTyping && known !== undefined) {
       typing.delete(key);
-      known.ended.abort(ENDED);
+      known.ended.abort(ENDED_EARLY);
       if (clock.now() >= known.shownAt) void show(room, ghost, 0);
     }
   };

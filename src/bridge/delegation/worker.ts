@@ -150,7 +150,7 @@ export class DelegationWorker implements DelegationHost {
 
   async #claim(limit: number): Promise<Claim[]> {
     const { ledger, clock, holder, limits, mayClaim } = this.#deps;
-    if (mayClaim?.() === false) return [];
+    if (!mayClaim()) return [];
     await this.#keeper.renewExpired();
     const now = clock.now();
     const leaseUntil = now + limits.lease;

@@ -1,12 +1,10 @@
 // A time limit on one exchange, by the injected clock. Invariant: whatever happens, the timer is stopped
 // and the exchange's signal is aborted, so no connection outlives its call.
 import type { Clock } from "../../../domain/clock.ts";
+import { ENDED_EARLY } from "../../../runtime/concurrency.ts";
 
 /** The reason of the abort when the time is up. */
 export class TimeUp extends Error {}
-
-/** Made once: a reason that `abort` makes by itself captures a stack each time. */
-const OVER = new DOMException("the exchange is over", "AbortError");
 
 export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | undefined) {
   const controller = new AbortController();
@@ -27,11 +25,11 @@ export function startLimit(clock: Clock, limitMs: number, parent: AbortSignal | 
     /** Rejects when the signal aborts; never resolves. */
     expired,
     /** The time no longer matters; the parent's signal still does. */
-    stopClock: () => timer.abort(OVER),
+    stopClock: () => timer.abort(ENDED_EARLY),
     /** The exchange is over: its connection may be dropped. */
     end: () => {
-      timer.abort(OVER);
-      controller.abort(OVER);
+      timer.abort(ENDED_EARLY);
+      controller.abort(ENDED_EARLY);
     },
   };
 }

@@ -109,5 +109,5 @@ async function requestToken(options: TokenOptions, credentials: Credentials) {
   const lifetimeMs = Number.isFinite(seconds) && seconds > 0 ? seconds * 1_000 : LIFETIME_MS_UNSAID;
   // A token that lives shorter than twice the margin is used for half its life.
   const usableMs = Math.max(lifetimeMs - EXPIRY_MARGIN_MS, lifetimeMs / 2);
-  return { value: data.access_token, usableUntil: requestedAt + Math.min(usableMs, lifetimeMs) };
+  return { value: data.access_token, usableUntil: requestedAt + usableMs };
 }
