@@ -4,24 +4,29 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegation-transitions.ts";
+import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate, FilePart, Question } from "./a2a/protocol.ts";
+import { type AgentUpdate, type FilePart, isAnswered, type Question } from "./a2a/protocol.ts";
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DelegationLimits } from "./dependencies.ts";
-import { loadAttachment, refusalOf, withoutAttachment } from "./fetch-attachment.ts";
-import { follow, isAnswered } from "./follow-task.ts";
+import { loadAttachment, refusalOf } from "./fetch-attachment.ts";
+import { follow } from "./follow-task.ts";
 import {
+  ANSWER_NOT_ACCEPTED,
   canceled,
   type DelegationVerdict,
   endOfPhase,
   failed,
   finish,
   NOT_ACCEPTED,
+  OUTCOME_UNKNOWN,
+  type Reach,
   rateLimited,
+  refused,
   SEND_VERDICTS,
 } from "./outcomes.ts";
 import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
@@ -53,15 +58,17 @@ const isAbandoned = ({ state, stage, reason }: DelegationOutcome) =>
 
 async function handOver(running: RunningDelegation): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
+  const isAnswer = claimed.a2aTaskId !== undefined;
   const isLate = running.now >= dispatchDeadline(running);
   // An earlier request may have reached the agent; only the agent's list of tasks can rule it out.
-  let mayHave = claimed.a2aUnsettled;
-  if (isLate && !mayHave) return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
-  if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(failed("dispatch", "outcome_unknown"));
-  let gate = await pass(running, mayHave);
+  let reach: Reach = claimed.a2aUnsettled ? "may_have" : "surely_absent";
+  if (isLate && !claimed.a2aUnsettled)
+    return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
+  if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(OUTCOME_UNKNOWN);
+  let gate = await pass(running, reach);
   if (gate.kind === "closed") return gate.verdict;
 
-  if (mayHave) {
+  if (reach === "may_have") {
     const { cleared, client } = gate;
     const earlier = await settleEarlier(running, client);
     if (earlier.kind === "decided") return earlier.verdict;
@@ -69,41 +76,39 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
     if (earlier.kind === "task") {
       return accepted(running, cleared, { ...earlier.task, phase: "open", artifacts: [] }, undefined);
     }
-    mayHave = earlier.kind === "repeat";
-    gate = await pass(running, mayHave);
+    if (earlier.kind === "absent") reach = "surely_absent";
+    gate = await pass(running, reach);
     if (gate.kind === "closed") return gate.verdict;
   }
   // What a user of the ghost's own server says was accepted before it was stored.
-  if (!mayHave && serverOf(claimed.sender) !== serverOf(claimed.ghost)) {
+  if (reach === "surely_absent" && serverOf(claimed.sender) !== serverOf(claimed.ghost)) {
     const { ghost, roomId, saidIn: event, sender } = claimed;
     const accepted = await deps.isAccepted(ghost, roomId, { event, sender }, running.signal);
     running.signal.throwIfAborted();
     if (accepted.kind !== "ok") {
       const afterMs = accepted.kind === "retry" ? accepted.afterMs : 0;
-      return retryOrGiveUp(running, "room_unreachable", true, afterMs);
+      return retryOrGiveUp(running, "room_unreachable", reach, afterMs);
     }
-    if (!accepted.value) {
-      const isAnswer = claimed.a2aTaskId !== undefined;
-      return finish(isAnswer ? { ...NOT_ACCEPTED, state: "failed", stage: "dispatch" } : NOT_ACCEPTED);
-    }
-    gate = await pass(running, mayHave);
+    if (!accepted.value) return finish(isAnswer ? ANSWER_NOT_ACCEPTED : NOT_ACCEPTED);
+    gate = await pass(running, reach);
     if (gate.kind === "closed") return gate.verdict;
   }
   const { prompt } = claimed;
   if (prompt === undefined) throw new DrawbridgeError("internal", "a question to dispatch has no prompt");
   let file: FilePart | undefined;
   if (prompt.attachment !== undefined) {
-    const isKnown = mayHave || claimed.a2aTaskId !== undefined;
+    const without = (reason: TerminalReason) =>
+      finish(refused(failed("dispatch", reason), isAnswer ? "may_have" : reach));
     const loaded = await loadAttachment(running, gate.cleared, prompt.attachment);
-    if (loaded.kind === "refused") return finish(withoutAttachment(loaded.reason, isKnown));
+    if (loaded.kind === "refused") return without(loaded.reason);
     if (loaded.kind === "unavailable") {
-      return retryOrGiveUp(running, "attachment_unavailable", !mayHave, loaded.retryAfterMs);
+      return retryOrGiveUp(running, "attachment_unavailable", reach, loaded.retryAfterMs);
     }
-    gate = await pass(running, mayHave);
+    gate = await pass(running, reach);
     if (gate.kind === "closed") return gate.verdict;
     file = loaded.file;
     const refusal = refusalOf(gate.cleared, file);
-    if (refusal !== undefined) return finish(withoutAttachment(refusal, isKnown));
+    if (refusal !== undefined) return without(refusal);
   }
 
   const { perMinute, burst } = gate.cleared.target.entry.rate;
@@ -115,11 +120,9 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
   if (begun === "canceled") return finish(canceled("dispatch"));
   if (begun !== "begun") {
     // An answer can wait for a token, because its question was asked.
-    return claimed.a2aTaskId === undefined
-      ? finish(rateLimited(begun))
-      : retryOrGiveUp(running, begun, !mayHave);
+    return isAnswer ? retryOrGiveUp(running, begun, reach) : finish(rateLimited(begun));
   }
-  return call(running, gate, { text: prompt.text, file }, mayHave);
+  return call(running, gate, { text: prompt.text, file }, reach);
 }
 
 /** The buckets of the sender and of the sender's server, where the configuration limits them. */
@@ -132,24 +135,21 @@ function sharesOf(sender: UserId, { senderRate, serverRate }: DelegationLimits):
   ];
 }
 
-/** The checks before a call, made anew after whatever takes time, and its token. @param mayHave the agent may have an earlier request */
-async function pass(running: RunningDelegation, mayHave: boolean): Promise<Gate> {
+/** The checks before a call, made anew after whatever takes time, and its token. */
+async function pass(running: RunningDelegation, reach: Reach): Promise<Gate> {
   const { a2aTaskId } = running.claimed;
   const closed = (verdict: DelegationVerdict): Gate => ({ kind: "closed", verdict });
   for (let asked = false; ; asked = true) {
     const check = await recheck(running.deps, running.claimed);
     if (check.kind === "stopped" && mayBeNew(check, running.claimed)) {
-      return closed(retryOrGiveUp(running, "agent_removed", !mayHave));
+      return closed(retryOrGiveUp(running, "agent_removed", reach));
     }
     if (check.kind === "stopped" && a2aTaskId !== undefined) {
       return closed(finish(stoppedFollowing(check)));
     }
-    if (check.kind === "stopped") {
-      // `denied` means that no request was made; where one may have been, the delegation has failed.
-      return closed(finish(mayHave ? { ...check.outcome, state: "failed" } : check.outcome));
-    }
+    if (check.kind === "stopped") return closed(finish(refused(check.outcome, reach)));
     if (check.kind === "unknown") {
-      return closed(retryOrGiveUp(running, "agent_unavailable", !mayHave, check.retryAfterMs));
+      return closed(retryOrGiveUp(running, "agent_unavailable", reach, check.retryAfterMs));
     }
     try {
       const client = running.connect(check);
@@ -160,7 +160,7 @@ async function pass(running: RunningDelegation, mayHave: boolean): Promise<Gate>
       if (!(error instanceof A2aFailure)) throw error;
       logFailure(running, error);
       if (error.kind !== "unauthenticated") return closed(finish(failed("dispatch", "agent_protocol_error")));
-      return closed(retryOrGiveUp(running, "token_refused", !mayHave, error.retryAfterMs));
+      return closed(retryOrGiveUp(running, "token_refused", reach, error.retryAfterMs));
     }
   }
 }
@@ -175,11 +175,11 @@ async function call(
   running: RunningDelegation,
   { cleared, client }: Extract<Gate, { kind: "open" }>,
   said: Pick<Question, "text" | "file">,
-  mayHave: boolean,
+  reach: Reach,
 ): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   // After a slow write another process may hold the row, and its call must be the only one.
-  if (!running.isFresh) return retryOrGiveUp(running, "agent_unavailable", !mayHave);
+  if (!running.isFresh) return retryOrGiveUp(running, "agent_unavailable", reach);
   const question = {
     messageId: claimed.a2aMessageId,
     ...said,
@@ -205,11 +205,9 @@ async function call(
     logFailure(running, error);
     const verdict = SEND_VERDICTS[error.kind];
     if (verdict.kind === "end") return finish(failed(running.stage, verdict.reason));
-    const waitMs = verdict.undelivered
-      ? error.retryAfterMs
-      : Math.max(AMBIGUOUS_WAIT_MS, error.retryAfterMs ?? 0);
+    const waitMs = Math.max(verdict.reach === "may_have" ? AMBIGUOUS_WAIT_MS : 0, error.retryAfterMs ?? 0);
     // An earlier request may have been delivered even where this one was not.
-    return retryOrGiveUp(running, verdict.reason, verdict.undelivered && !mayHave, waitMs);
+    return retryOrGiveUp(running, verdict.reason, reach === "may_have" ? reach : verdict.reach, waitMs);
   } finally {
     live?.close();
   }

@@ -3,12 +3,10 @@
 // question ends; files that do not come take a part of an agent's slots alone, because a download spends no limiter token.
 import type { AgentCard } from "../../cards/card-fields.ts";
 import { serverOf } from "../../domain/identifiers.ts";
-import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { Attachment } from "../ledger/prompts.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import { verifiedType } from "../matrix/files.ts";
 import type { FilePart } from "./a2a/protocol.ts";
-import { failed } from "./outcomes.ts";
 import type { ClearedTarget } from "./recheck-policy.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
@@ -63,9 +61,4 @@ function acceptedTypes({ target, card }: ClearedTarget): readonly string[] {
 function inputModes({ defaultInputModes, skills }: AgentCard): ReadonlySet<string> {
   const modes = [...defaultInputModes, ...skills.flatMap((skill) => skill.inputModes ?? [])];
   return new Set(modes.map((mode) => mode.split(";", 1)[0]?.trim().toLowerCase() ?? ""));
-}
-
-/** @param mayHave the agent may have the question, or has asked one itself */
-export function withoutAttachment(reason: TerminalReason, mayHave: boolean): DelegationOutcome {
-  return { ...failed("dispatch", reason), ...(!mayHave && { state: "denied" }) };
 }

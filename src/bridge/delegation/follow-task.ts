@@ -4,7 +4,7 @@
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
-import type { AgentUpdate, ContentPart, StatusView, TaskUpdate } from "./a2a/protocol.ts";
+import { type AgentUpdate, type ContentPart, isAnswered, type TaskUpdate } from "./a2a/protocol.ts";
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
@@ -220,9 +220,4 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
 function reportOf(parts: readonly ContentPart[]): string {
   const texts = parts.flatMap((part) => (part.kind === "text" ? part.text : []));
   return texts.join(" ").slice(0, REPORT_LENGTH_MAX).toWellFormed().trim();
-}
-
-/** Whether a task still shows the question that was answered: its agent has not taken the answer up yet. */
-export function isAnswered({ phase, statusKey }: StatusView, questionKey: string | undefined): boolean {
-  return questionKey !== undefined && phase === "input_required" && statusKey === questionKey;
 }

@@ -1,5 +1,5 @@
-// How a step of a delegation ends: every ending's state, stage, reason and notice, named once.
-// docs/reference/delegation-outcomes.md is this table in words.
+// How a step of a delegation ends: what makes an ending (state, stage, reason and notice), the endings that name a rule, and
+// what follows each failure of an agent. docs/reference/delegation-outcomes.md lists every ending in words.
 import type { DelegationOutcome, LimiterRefusal } from "../ledger/delegation-transitions.ts";
 import type { DeferNote } from "../ledger/leases.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
@@ -26,6 +26,10 @@ export const SENDER_REJECTED = denied("policy", "sender_policy_rejected", "polic
 export const CARD_UNTRUSTED = denied("agent_card", "agent_card_untrusted", "delegation_stopped");
 /** The room does not let the sender say that, and nobody there sees it, so that nobody is told. */
 export const NOT_ACCEPTED = denied("policy", "sender_policy_rejected");
+/** So with an answer to the agent, which has the question. */
+export const ANSWER_NOT_ACCEPTED: DelegationOutcome = { ...NOT_ACCEPTED, state: "failed", stage: "dispatch" };
+/** A request may have reached the agent, and nothing shows what became of it. */
+export const OUTCOME_UNKNOWN = failed("dispatch", "outcome_unknown");
 export const rateLimited = (reason: LimiterRefusal) => denied("limiter", reason, "rate_limited");
 /** Trust was lost after the agent had been called. */
 export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");
@@ -46,13 +50,21 @@ export function endOfPhase(phase: Phase, stage: TerminalStage): DelegationOutcom
   return reason && failed(stage, reason);
 }
 
+/** Whether the agent may have a request with the question: then it is not sent again without a search for its task. */
+export type Reach = "surely_absent" | "may_have";
+
+/** `denied` means that the agent has nothing; where it may have something, the delegation has failed. */
+export const refused = (outcome: DelegationOutcome, reach: Reach): DelegationOutcome => ({
+  ...outcome,
+  state: reach === "may_have" ? "failed" : "denied",
+});
+
 type FailureVerdict =
   | { readonly kind: "end"; readonly reason: TerminalReason }
-  /** Try again; `undelivered` when the agent surely has nothing of it. */
-  | { readonly kind: "retry"; readonly reason: TerminalReason; readonly undelivered: boolean };
+  | { readonly kind: "retry"; readonly reason: TerminalReason; readonly reach: Reach };
 
-const retry = (reason: TerminalReason, undelivered = true): FailureVerdict => {
-  return { kind: "retry", reason, undelivered };
+const retry = (reason: TerminalReason, reach: Reach = "surely_absent"): FailureVerdict => {
+  return { kind: "retry", reason, reach };
 };
 const end = (reason: TerminalReason): FailureVerdict => ({ kind: "end", reason });
 
@@ -62,7 +74,7 @@ export const SEND_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
   not_found: retry("agent_unavailable"),
   throttled: retry("rate_limited"),
   unauthenticated: retry("token_refused"),
-  ambiguous: retry("agent_unavailable", false),
+  ambiguous: retry("agent_unavailable", "may_have"),
   forbidden: end("agent_refused"),
   agent_error: end("agent_failed"),
   not_a2a: end("agent_protocol_error"),

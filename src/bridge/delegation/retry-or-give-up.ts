@@ -6,8 +6,15 @@ import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";
-import type { TaskView } from "./a2a/protocol.ts";
-import { type DelegationVerdict, failed, finish, SEND_VERDICTS } from "./outcomes.ts";
+import { isAnswered, type TaskView } from "./a2a/protocol.ts";
+import {
+  type DelegationVerdict,
+  failed,
+  finish,
+  OUTCOME_UNKNOWN,
+  type Reach,
+  SEND_VERDICTS,
+} from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
 /** Even past the deadline: a bridge that was away must not lose an answer because the agent is away for a moment. */
@@ -21,21 +28,22 @@ export function dispatchDeadline(running: RunningDelegation): number {
 }
 
 /**
- * @param undelivered the agent surely has nothing of the question. @param askedMs the least wait that somebody asked for, cut
- *   at five minutes; one that ends after the deadline gives an undelivered question up at once
+ * @param askedMs the least wait that somebody asked for, cut at five minutes; one that ends after the deadline gives a
+ *   question up at once that the agent surely does not have
  */
 export function retryOrGiveUp(
   running: RunningDelegation,
   reason: TerminalReason,
-  undelivered: boolean,
+  reach: Reach,
   askedMs = 0,
 ): DelegationVerdict {
   const { now } = running;
   const deadline = dispatchDeadline(running);
   const isLate = now >= deadline;
   const backoffMs = running.backoff();
+  const undelivered = reach === "surely_absent";
   if (undelivered && now + Math.max(backoffMs, askedMs) >= deadline) return finish(givenUp(reason));
-  if (isLate && running.claimed.attempts >= TRIES_MIN) return finish(failed("dispatch", "outcome_unknown"));
+  if (isLate && running.claimed.attempts >= TRIES_MIN) return finish(OUTCOME_UNKNOWN);
   const wakeAt = now + Math.max(backoffMs, Math.min(askedMs, ASKED_WAIT_MS_MAX));
   const note = { undelivered, reason };
   return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, note };
@@ -59,13 +67,13 @@ export async function settleEarlier(running: RunningDelegation, client: AgentCli
   try {
     const found = await findEarlier(running, client);
     if (found.kind === "found") return { kind: "task", task: found.task };
-    if (found.kind === "unusable") return ended("outcome_unknown");
-    return isLate() ? ended("dispatch_deadline_exceeded") : found;
+    if (found.kind === "unusable") return decided(finish(OUTCOME_UNKNOWN));
+    return isLate() ? decided(finish(givenUp("dispatch_deadline_exceeded"))) : found;
   } catch (error) {
     if (!(error instanceof A2aFailure)) throw error;
     const verdict = SEND_VERDICTS[error.kind];
-    if (verdict.kind === "end") return ended("outcome_unknown");
-    return { kind: "decided", verdict: retryOrGiveUp(running, verdict.reason, false, error.retryAfterMs) };
+    if (verdict.kind === "end") return decided(finish(OUTCOME_UNKNOWN));
+    return decided(retryOrGiveUp(running, verdict.reason, "may_have", error.retryAfterMs));
   }
 }
 
@@ -77,11 +85,9 @@ async function findEarlier(running: RunningDelegation, client: AgentClient): Pro
   const { a2aMessageId, a2aTaskId, admittedAt, questionKey } = running.claimed;
   if (a2aTaskId === undefined) return findTask(client, a2aMessageId, admittedAt, running.signal);
   const task = await client.getTask(a2aTaskId, running.signal, true);
-  const isWaiting = task.phase === "input_required" && task.statusKey === questionKey;
-  if (!isWaiting || task.messageIds.includes(a2aMessageId)) return { kind: "found", task };
+  if (!isAnswered(task, questionKey, true) || task.messageIds.includes(a2aMessageId))
+    return { kind: "found", task };
   return { kind: task.messageIds.length === 0 ? "unusable" : "absent" };
 }
 
-function ended(reason: "outcome_unknown" | "dispatch_deadline_exceeded"): Earlier {
-  return { kind: "decided", verdict: finish(failed("dispatch", reason)) };
-}
+const decided = (verdict: DelegationVerdict): Earlier => ({ kind: "decided", verdict });

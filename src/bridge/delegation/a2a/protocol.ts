@@ -77,6 +77,14 @@ export interface StatusView {
   readonly statusKey: string | undefined;
 }
 
+/**
+ * Whether a task still shows the question that was answered: its agent has not taken the answer up yet.
+ * @param orUnnamed a status without a key counts as that question too, though it may be a further one
+ */
+export function isAnswered({ phase, statusKey }: StatusView, key?: string, orUnnamed = false): boolean {
+  return phase === "input_required" && statusKey === key && (key !== undefined || orUnnamed);
+}
+
 export interface TaskView extends StatusView {
   readonly kind: "task";
   readonly artifacts: readonly ArtifactView[];
