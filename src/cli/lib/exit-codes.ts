@@ -18,7 +18,7 @@ export const EXIT_CODES_HELP = `
 Exit codes:
   0  done, and the answer is yes
   1  failed, or the answer is no
-  2  the command line, a configuration file or a secret is wrong; nothing was done
+  2  the command line, a configuration file, a secret or the repository is wrong; nothing was done
   3  a server that is needed could not be reached, or refused
   4  what the repository holds is refused; what was in force before stays in force
   5  done as far as it goes; what is left is named

@@ -90,7 +90,7 @@ interface BranchChange extends Pick<NewCommit, "changes" | "message"> {
   readonly intend?: (revision: Revision) => void;
 }
 
-/** Tries until no other commit overtakes the attempt, which is then undefined. @throws DrawbridgeError `repository_unusable` */
+/** Tries until no other commit overtakes the attempt, which is then undefined. @throws DrawbridgeError `program_failed` */
 export async function untilCommitted<T>(context: Federation, attempt: () => Promise<T | undefined>) {
   const tryAll = async () => {
     for (let attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
@@ -99,7 +99,7 @@ export async function untilCommitted<T>(context: Federation, attempt: () => Prom
     }
     const what = "the branch moved at every attempt; nothing was changed";
     const hint = "See who commits to it so often, and run the command again.";
-    throw new DrawbridgeError("repository_unusable", what, { hint });
+    throw new DrawbridgeError("program_failed", what, { hint });
   };
   return context.state.locked("commit", context.clock, tryAll, context.onWait);
 }

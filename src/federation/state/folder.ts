@@ -38,7 +38,7 @@ export function openStateFolder(path: string, random: Random) {
     readText,
     writeText,
 
-    /** A file of this folder, checked. @throws DrawbridgeError `config_invalid` when it is damaged, unless `damaged` is given */
+    /** A file of this folder, checked. @throws DrawbridgeError `state_unreadable` when it is damaged, unless `damaged` is given */
     read<Schema extends z.ZodType>(schema: Schema, name: string, damaged?: (file: string) => void) {
       const file = join(folder, name);
       const text = readText(name);
@@ -49,9 +49,9 @@ export function openStateFolder(path: string, random: Random) {
         damaged(file);
         return undefined;
       }
-      const what = `${file} is damaged, or of another version of this program`;
-      const hint = "Read it, then move it away: without it, the next pass accepts the branch's present head.";
-      throw new DrawbridgeError("config_invalid", what, { hint });
+      const hint =
+        "Restore it from a backup, or use the version that wrote it; do not move it away, because nothing else holds what is in it.";
+      throw damagedFile(file, hint);
     },
 
     write(name: string, value: unknown): string {
@@ -94,6 +94,11 @@ export function openStateFolder(path: string, random: Random) {
     tryLock: (what: string) => tryNamedLock(lockName(what)),
   };
 }
+
+export const damagedFile = (file: string, hint: string) =>
+  new DrawbridgeError("state_unreadable", `${file} is damaged, or of another version of this program`, {
+    hint,
+  });
 
 /** The text of the file, which the first of several processes writes whole. */
 function keepLockId(file: string, random: Random): string {

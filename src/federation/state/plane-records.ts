@@ -12,7 +12,7 @@ import { PRIVATE, writeWhole } from "../../runtime/write-file.ts";
 import { PLANE_NAMES, type PlaneName } from "../plane-order.ts";
 import { Drift, OutOfReach } from "../planes/plane.ts";
 import type { Revision } from "../repository/repository.ts";
-import type { StateFolder } from "./folder.ts";
+import { damagedFile, type StateFolder } from "./folder.ts";
 
 const RevisionField = GitRevision.transform((value) => value as Revision);
 const Time = z.iso.datetime();
@@ -81,9 +81,13 @@ export type HeadRecord = z.output<typeof HeadRecord>;
 
 const HEAD_FILE = "head.json";
 
-/** @throws DrawbridgeError `config_invalid` when the file is damaged, because a rewind could not be noticed */
+/** @throws DrawbridgeError `state_unreadable` when the file is damaged, because a rewind could not be noticed */
 export function readHead(state: StateFolder): HeadRecord {
-  return state.read(HeadRecord, HEAD_FILE) ?? { version: 1, accepted: null, refused: null };
+  const hint = "Read it, then move it away: without it, the next pass accepts the branch's present head.";
+  const damaged = (file: string) => {
+    throw damagedFile(file, hint);
+  };
+  return state.read(HeadRecord, HEAD_FILE, damaged) ?? { version: 1, accepted: null, refused: null };
 }
 
 export function writeHead(state: StateFolder, record: HeadRecord): void {

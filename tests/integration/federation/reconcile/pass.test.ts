@@ -328,7 +328,10 @@ describe("reconcile pass", () => {
     assert.deepEqual(parts.applied, ["card"]);
     assert.ok(events.some(({ event }) => event === "state_damaged"));
     writeFileSync(join(federation.state.path, "head.json"), "{");
-    await assert.rejects(pass(), { code: "config_invalid" });
+    await assert.rejects(pass(), {
+      code: "state_unreadable",
+      hint: /move it away: without it, the next pass/,
+    });
   });
 
   it("the state folder and its files belong to this user alone", async (t) => {

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import * as z from "zod";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import { openStateFolder } from "../../../../src/federation/state/folder.ts";
 import { temporaryFolder } from "../../../support/temporary.ts";
@@ -27,5 +28,12 @@ describe("StateFolder", () => {
     const lock = await state.tryLock("one");
     assert.notEqual(lock, undefined);
     await lock?.release();
+  });
+
+  it("read reports a damaged file as failed, and asks nobody to move away what is held nowhere else", (t) => {
+    const state = openStateFolder(temporaryFolder(t), systemRandom);
+    state.writeText("offboarding/run.json", "{");
+    const damaged = { code: "state_unreadable", hint: /do not move it away/ };
+    assert.throws(() => state.read(z.strictObject({}), "offboarding/run.json"), damaged);
   });
 });
