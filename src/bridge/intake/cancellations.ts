@@ -68,10 +68,9 @@ function resultOf(
   const own = subjects.filter(({ sender }) => sender === by.sender);
   const open = own.filter(({ endedAt }) => endedAt === undefined);
   if (open.length > 0) {
-    const { event, indexDigest } = by;
+    const { sender: _sender, ...said } = by;
     const ofLatest = open.filter(({ source }) => source === open.at(-1)?.source);
-    const cancels = ofLatest.map(({ delegation }) => ({ delegation, event, indexDigest }));
-    return { kind: "cancel", cancels };
+    return { kind: "cancel", cancels: ofLatest.map(({ delegation }) => ({ delegation, ...said })) };
   }
   const reason =
     subjects.length === 0 ? "nothing_to_cancel" : own.length === 0 ? "not_the_asker" : "already_ended";

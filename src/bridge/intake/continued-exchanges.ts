@@ -10,8 +10,7 @@ import { type MessageEvent, ownIn, type ReactionEvent } from "./read-events.ts";
 
 /** Which answer of an exchange this message asks for, from 1: a program reacts at once, again and again. */
 export function agentTurnOf(message: MessageEvent, recent: readonly RecentAnswer[]): number {
-  const turns = recent.filter((answer) => isReaction(message, answer)).map(({ agentTurn }) => agentTurn);
-  return 1 + Math.max(0, ...turns);
+  return 1 + Math.max(0, ...recent.map((answer) => (isReaction(message, answer) ? answer.agentTurn : 0)));
 }
 
 /** Whether a message goes on in the answer's thread, by the same sender, or replies to the answer. */
@@ -123,9 +122,8 @@ function answerable(
   return ownIn(event, open).filter(({ delegation }) => !isAnswered.has(delegation));
 }
 
-function chosen(options: OpenQuestion["options"], text: string): string | undefined {
-  return options.find(({ key }) => sameKey(key, text))?.value;
-}
+const chosen = (options: OpenQuestion["options"], text: string) =>
+  options.find(({ key }) => sameKey(key, text))?.value;
 
 const LENGTH_MAX = 64;
 const EMOJI_MARKS = /[\u{fe0f}\u{20e3}]/gu;

@@ -46,9 +46,6 @@ const COMMANDS: ReadonlyMap<string, "agent_directory" | "help"> = new Map([
 /** What was said so long before a question, by its sender's clock, came late, as after the bridge was away. */
 const CLOCKS_DIFFER_MS = 5 * 60_000;
 
-/** The fingerprint of a delegation whose agent was not configured when it was admitted. */
-const NO_TARGET = "none";
-
 export function roomStateOf(
   events: readonly ReadableEvent[],
   namespace: Namespace,
@@ -204,7 +201,8 @@ export function interpretMessages(
   const cancels: NewCancel[] = [];
   const edits: NewEdit[] = [];
   const notices: NewNotice[] = [];
-  const open = new Set(known.openQuestions.map(({ delegation }) => delegation));
+  let { openQuestions, subjects } = known;
+  const open = new Set(openQuestions.map(({ delegation }) => delegation));
   const postedAt = new Map(posted.map(({ event, position }) => [event, position]));
   const nameOf = (ghost: GhostMxid) => targets.get(ghost)?.entry.displayName;
   // What this bridge knows nothing of may be a partner's, and of a partner's person that person's own bridge speaks.
@@ -216,15 +214,20 @@ export function interpretMessages(
   const cancel = (result: CancelResult, by: MessageEvent | ReactionEvent) => {
     if (result.kind === "cancel") {
       cancels.push(...result.cancels);
+      // What comes behind it finds the question ended.
+      const ids = new Set(result.cancels.map(({ delegation }) => delegation).filter((id) => open.delete(id)));
+      openQuestions = openQuestions.filter(({ delegation }) => !ids.has(delegation));
+      subjects = subjects.map((one) =>
+        ids.has(one.delegation) ? { ...one, endedBy: "sender_canceled" } : one,
+      );
     } else if (mayAskAnyone(targets, by.sender) && !(result.subject === undefined && isForPartner(by))) {
       notices.push(...cancelRefused(result, by, known.speakers.get(by.room)));
     }
   };
-  const isNew = ({ event }: RoomEvent) => known.handled?.has(event) !== true;
   const react = (reaction: ReactionEvent) => {
     // A reaction is not encrypted, so that it counts as an answer where plain text does.
     const isPlainTaken = plainInEncrypted || !known.encryptedRooms.has(reaction.room);
-    const answer = isPlainTaken ? answerByReaction(reaction, known.openQuestions, answers) : undefined;
+    const answer = isPlainTaken ? answerByReaction(reaction, openQuestions, answers) : undefined;
     const result = answer === undefined ? cancelByReaction(reaction, known.subjects) : undefined;
     if (answer !== undefined) answers.push(answer);
     else if (result !== undefined) cancel(result, reaction);
@@ -246,7 +249,7 @@ export function interpretMessages(
         position < message.position,
     );
   const inOrder = [...candidates, ...reactions].sort((left, right) => left.position - right.position);
-  for (const message of inOrder.filter(isNew)) {
+  for (const message of inOrder.filter(({ event }) => known.handled?.has(event) !== true)) {
     if (message.type === "reaction") {
       react(message);
       continue;
@@ -282,13 +285,13 @@ export function interpretMessages(
       since <= (asked.cameAt ?? since) &&
       tried <= originServerTs + CLOCKS_DIFFER_MS &&
       said.some((one) => (postedAt.get(one) ?? -1) < position);
-    const answer = answerIn(message, known.openQuestions, answers, nameOf, isAfter);
+    const answer = answerIn(message, openQuestions, answers, nameOf, isAfter);
     if (answer !== undefined) {
       if (hasEarlier(message)) behind.add(event);
       else answers.push(answer);
       continue;
     }
-    const ended = endedQuestion(message, known.subjects);
+    const ended = endedQuestion(message, subjects);
     if (ended !== undefined) {
       notices.push(answerRefused(ended, event));
       continue;
@@ -306,7 +309,7 @@ export function interpretMessages(
       delegations.push({
         ...{ position, event, room, sender, originServerTs, threadRoot, attachment, indexDigest },
         ...{ ghost, agent },
-        targetFingerprint: target?.fingerprint ?? NO_TARGET,
+        targetFingerprint: target?.fingerprint ?? "none",
         refused: isForgotten ? "event_too_old" : isRefused ? "sender_policy_rejected" : undefined,
         agentTurn: agentTurnOf(message, known.recentAnswers),
         contextId: target && contextOf(message, target, known.subjects, contextSince),

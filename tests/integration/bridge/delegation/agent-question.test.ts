@@ -220,6 +220,31 @@ describe("a question from the agent", () => {
     );
   });
 
+  it("is answered by nothing that comes after its cancellation, in the same transaction too [DEL-6] [INT-2]", async (t) => {
+    const { harness, events, lastSent, fixture, isPosted } = await setUp(t);
+    harness.worker().start();
+    await harness.until(isPosted);
+    const event_id = await lastSent("question");
+    const common = { room_id: "!r", origin_server_ts: T0, sender: "@alice:a.test" };
+    const said = (name: string, relation: object) => ({
+      ...{ ...common, type: "m.room.message", event_id: `$${name}` },
+      content: { msgtype: "m.text", body: name, "m.relates_to": relation },
+    });
+    const reacted = { "m.relates_to": { rel_type: "m.annotation", event_id, key: "❌" } };
+    const done = await events(
+      { ...common, type: "m.reaction", event_id: "$cancel", content: reacted },
+      said("other", { rel_type: "m.thread", event_id: "$q1" }),
+      said("late", { "m.in_reply_to": { event_id } }),
+    );
+    assert.deepEqual([done.answers, done.admitted, done.canceled.length], [0, 1, 1]);
+    const asked = await fixture.rows(
+      "SELECT matrix_event_id AS event FROM bridge_delegations WHERE matrix_event_id <> '$q1'",
+    );
+    assert.deepEqual(asked, [{ event: "$other" }]);
+    const told = await fixture.rows("SELECT kind FROM bridge_notices WHERE kind = 'answer_refused'");
+    assert.equal(told.length, 1);
+  });
+
   it("is answered in its thread by what was said while no bridge ran, since it died as the question was posted [DEL-6]", async (t) => {
     const { harness, say, isPosted } = await setUp(t);
     const posted = { kind: "sent", eventId: "$asked" as EventId } as const;
