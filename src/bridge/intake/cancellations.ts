@@ -24,14 +24,15 @@ export function cancelByCommand(
 ): CancelResult {
   const own = (named: EventId | undefined) =>
     subjects.filter((subject) => subject.room === room && subject.event === named);
-  const replied = own(inReplyTo);
   const by = { sender, event, indexDigest };
-  if (replied.length > 0) return resultOf(replied, by);
+  const isOpen = (one: Subject) => one.sender === sender && one.endedAt === undefined;
+  const replied = own(inReplyTo);
+  // The root of a thread names later questions in it, too.
+  const meant = replied.filter(isOpen).filter(({ source, purpose }) => purpose || source === inReplyTo);
+  if (replied.length > 0) return resultOf(meant.length > 0 ? meant : replied, by);
   const inThread = own(threadRoot);
-  const asked = inThread.filter((subject) => subject.sender === sender);
-  const open = asked.filter(({ endedAt }) => endedAt === undefined);
-  const awaiting = open.filter(({ delegation }) => waiting.has(delegation));
-  return resultOf([awaiting, open, asked].find(({ length }) => length > 0) ?? inThread, by);
+  const awaiting = inThread.filter((one) => isOpen(one) && waiting.has(one.delegation));
+  return resultOf(awaiting.length > 0 ? awaiting : inThread, by);
 }
 
 /** The delegations of the question that the command cancels, where the question came in the same transaction and is not recorded yet. */

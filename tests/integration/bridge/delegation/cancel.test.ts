@@ -106,6 +106,20 @@ describe("a conversation", () => {
     assert.equal(agent.behaviour.canceled.length, 1);
   });
 
+  it("is canceled by a reply to it, and not a later one that stands in its thread [DEL-6]", async (t) => {
+    const { harness, row, worker, say, fixture } = await setUp(t, SLOW);
+    await say("later", "and more?", { thread: "$q1", mentions: [DOCS] });
+    worker.start();
+    await harness.until(() => row.state === "following");
+    const { canceled } = await say("c1", "!cancel", { replyTo: "$q1" });
+    assert.deepEqual(canceled, [row.id]);
+    assert.equal((await say("c2", "!cancel", { thread: "$q1" })).canceled.length, 1);
+    const wishes = await fixture.rows(
+      "SELECT 1 FROM bridge_delegations WHERE cancel_requested_at IS NOT NULL",
+    );
+    assert.equal(wishes.length, 2);
+  });
+
   it("is canceled by the person who asked alone; others, and who comes too late, get one polite notice [DEL-6]", async (t) => {
     const { harness, row, worker, say, react, notices, asked } = await setUp(t);
     const question = await asked();
