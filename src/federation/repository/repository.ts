@@ -215,7 +215,7 @@ export class Repository {
   }
 }
 
-// Commits are made without a work tree: blobs, a temporary index, a tree, a commit object. Nothing in force changes here; a
+// Commits are made without a work tree: blobs, trees, a commit object. Nothing in force changes here; a
 // commit that no branch was moved to is garbage that git collects.
 
 export type Changes = ReadonlyMap<string, string | null>;
