@@ -222,7 +222,7 @@ function shown(list: Iterable<Said>): string {
 }
 
 function wrongWith(observation: Observation): string[] {
-  const { said, tasks, audit, question } = observation;
+  const { said, tasks, audit, question, firstCall } = observation;
   const wrong: string[] = [];
   const complain = (what: string) => wrong.push(`${nameOf(observation)} ${what}`);
   for (const [kind, list] of Object.entries(said)) {
@@ -235,6 +235,8 @@ function wrongWith(observation: Observation): string[] {
     if (!body.includes(question.answer)) complain(`has the answer to another question: ${event}`);
   }
   if (tasks.size > 1) complain(`has ${tasks.size} tasks at the agent: ${[...tasks].join(", ")}`);
+  // Without it the order in which the questions of a room reached the agent would go unseen.
+  if (isAnswered && firstCall === undefined) complain("has an answer, and no request about it was seen");
   if (isAnswered && tasks.size === 0) complain("has an answer, and the agent has no task of it");
   if (audit.length > 1) complain(`has ${audit.length} records in the audit stream`);
   for (const { outcome, reason } of audit) {

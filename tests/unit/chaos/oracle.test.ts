@@ -264,7 +264,7 @@ describe("the oracle of random faults", () => {
     });
   });
 
-  it("finds an answer without a task, and one that the audit stream calls failed", () => {
+  it("finds an answer without a request and without a task, and one that the audit stream calls failed", () => {
     const oracle = asked();
     oracle.said(reply("first"));
     oracle.audited({
@@ -274,7 +274,10 @@ describe("the oracle of random faults", () => {
       reason: "agent_failed",
       ingress: "transaction",
     });
-    assert.match(wrong(oracle).join("\n"), /the agent has no task of it[\s\S]*is failed \(agent_failed\)/);
+    assert.match(
+      wrong(oracle).join("\n"),
+      /no request about it was seen[\s\S]*the agent has no task of it[\s\S]*is failed \(agent_failed\)/,
+    );
   });
 
   it("finds a repetition that comes after the question was judged [CRA-2]", () => {
