@@ -122,12 +122,12 @@ describe("the border module in a real homeserver", () => {
   it("a dropped server's messages do not come in by way of a third server either [PLN-3]", async () => {
     const room = await sharedRoom(bob, dora);
     allow(own, third);
-    const said = bob.say(room, "by way of the third");
-    await hears(dora, room, said);
+    const said = await bob.say(room, "by way of the third");
+    await hears(dora, room, Promise.resolve(said));
     await hears(alice, room, dora.say(room, "I heard something"));
 
     assert.ok(!(await alice.heard(room)).includes("by way of the third"));
-    assert.ok(violations().some(({ event }) => event !== null));
+    assert.ok(violations().some(({ event }) => event === said));
 
     allow(own, partner, third);
     await hears(alice, room, bob.say(room, "welcome back"));
@@ -142,6 +142,7 @@ describe("the border module in a real homeserver", () => {
     const invitedBefore = await bob.createRoom();
     await bob.call("POST", `/rooms/${encodeURIComponent(invitedBefore)}/invite`, { user_id: alice.userId });
     const admin = await federation.servers.a.user("operator", true);
+    const known = violations().length;
 
     allow(own, third);
     const refused: Record<string, { readonly status: number }> = {
@@ -169,9 +170,9 @@ describe("the border module in a real homeserver", () => {
       Object.fromEntries(Object.entries(refused).map(([what, { status }]) => [what, status])),
       Object.fromEntries(Object.keys(refused).map((what) => [what, 403])),
     );
-    assert.ok(
-      violations().every(({ reason, server }) => reason === "server_not_allowed" && server === partner),
-    );
+    const denied = violations().slice(known);
+    assert.ok(denied.length > 0);
+    assert.ok(denied.every(({ reason, server }) => reason === "server_not_allowed" && server === partner));
 
     await alice.call("POST", `/rooms/${encodeURIComponent(room)}/ban`, { user_id: bob.userId });
     assert.equal((await dora.join(room, own)).status, 200, "the third server is untouched");
