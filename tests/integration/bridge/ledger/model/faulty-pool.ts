@@ -86,6 +86,10 @@ export class FaultyPool {
     const planted = this.#planted;
     if (planted === undefined || typeof config === "string") return config;
     if (config.name !== (planted.statement ?? config.name)) return config;
-    return { ...config, text: config.text.replaceAll(planted.text, planted.by) };
+    const text = config.text.replaceAll(planted.text, planted.by);
+    if (text === config.text) return config;
+    // Without its name, under which the connection may have prepared it as it is, and would refuse it.
+    const { name: _known, ...unnamed } = config;
+    return { ...unnamed, text };
   }
 }
