@@ -217,6 +217,9 @@ export function renderError(error: unknown): string {
     const hint = error.hint === undefined ? "" : `hint: ${error.hint}\n`;
     return `error: ${error.message}\n${hint}`;
   }
+  // A full disk is no defect of the program.
+  if (error instanceof Error && /^(ENOSPC|EDQUOT|EROFS|EACCES|EPERM|ELOOP)\b/.test(error.message))
+    return `error: ${error.message}\nhint: See that the disk has space and this user the rights, then give the command again.\n`;
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return `error: ${text}\nhint: This is a defect of Drawbridge; please report it with the lines above.\n`;
 }

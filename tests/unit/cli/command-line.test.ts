@@ -1,6 +1,7 @@
 // The command line as a whole: help, exit codes, and that a command costs nothing until it is called.
 
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { renderError, renderTable } from "../../../src/cli/lib/command.ts";
@@ -115,6 +116,11 @@ describe("command line", () => {
 
   it("an unexpected error keeps its stack so that it can be reported", () => {
     assert.match(renderError(new TypeError("oops")), /TypeError: oops\n {4}at .*\nhint: This is a defect/s);
+  });
+
+  it("a full disk is no defect of the program", () => {
+    const fill = () => writeFileSync("/dev/full", "x");
+    assert.throws(fill, (error) => /^error: ENOSPC: .*\nhint: See that/.test(renderError(error)));
   });
 
   it("a table has aligned columns and no trailing blanks", () => {
