@@ -25,4 +25,4 @@ export const CLOSING_ORDER: readonly PlaneName[] = STAGE_NAMES.flatMap(
 export const OPENING_ORDER: readonly PlaneName[] = [...CLOSING_ORDER].reverse();
 
 /** The planes that containment closes without a restart, in its safe order: 5, 4, 2, 3. */
-export const CONTAINMENT_ORDER = ["gateway", "card", "rooms", "border"] as const;
+export const CONTAINMENT_ORDER: readonly PlaneName[] = CLOSING_ORDER.filter((plane) => plane !== "transport");

@@ -1,6 +1,6 @@
 // The next step of a re-admission: one plane is opened, brought into force, and observed to be open; after the last, the
-// end is recorded. Invariants: in the specification's order 1 to 5, each after the one before was proved; a commit that was
-// made is found again after a kill and never made twice.
+// end is recorded. Invariants: planes are opened in the order of `READMISSION`, each after the one before was proved; a commit
+// that was made is found again after a kill and never made twice.
 import { jsonText } from "../../domain/json.ts";
 import { isSettled, wasNotTried } from "../../records/conditions/evaluate.ts";
 import type { EvidenceItem } from "../../records/format/evidence-item.ts";

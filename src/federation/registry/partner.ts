@@ -91,7 +91,7 @@ export interface Registry {
 
 /** Whether a plane admits a partner: what `planes` says, unless containment closes it. */
 export function planeState(partner: Partner, plane: PlaneName): PlaneState {
-  if (partner.contained && CONTAINMENT_ORDER.some((one) => one === plane)) return "closed";
+  if (partner.contained && CONTAINMENT_ORDER.includes(plane)) return "closed";
   return partner.planes[plane];
 }
 
