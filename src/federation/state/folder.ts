@@ -39,9 +39,13 @@ export function openStateFolder(path: string, random: Random) {
     writeText,
 
     /** A file of this folder, checked. @throws DrawbridgeError `state_unreadable` when it is damaged, unless `damaged` is given */
-    read<Schema extends z.ZodType>(schema: Schema, name: string, damaged?: (file: string) => void) {
+    read<Schema extends z.ZodType>(
+      schema: Schema,
+      name: string,
+      damaged?: (file: string) => void,
+      text = readText(name),
+    ) {
       const file = join(folder, name);
-      const text = readText(name);
       if (text === undefined) return undefined;
       const result = schema.safeParse(parseJson(text));
       if (result.success) return result.data;

@@ -242,11 +242,12 @@ const lastRead = new WeakMap<StateFolder, { readonly text: string; readonly stat
 
 export function readStatements({ run, state }: Run): RunStatements {
   const none: RunStatements = { version: 1, envelopes: [], evidence: [], since: {} };
-  const text = state.readText(runFile(run, STATEMENTS_FILE));
+  const name = runFile(run, STATEMENTS_FILE);
+  const text = state.readText(name);
   if (text === undefined) return none;
   const last = lastRead.get(state);
   if (last?.text === text) return last.statements;
-  const statements = state.read(StatementsFile, runFile(run, STATEMENTS_FILE)) ?? none;
+  const statements = state.read(StatementsFile, name, undefined, text) ?? none;
   lastRead.set(state, { text, statements });
   return statements;
 }
