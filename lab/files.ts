@@ -61,7 +61,7 @@ export interface ConfigurationFile {
 /** The digest of what was written into each file; `changed`: of what an act of the lab has made of it since. */
 const Manifest = z.record(z.string(), z.union([z.string(), z.strictObject({ changed: z.string() })]));
 
-/** Changes a configuration file as an operator would by hand, for good, so that it is not told as edited. */
+/** Changes a configuration file as an operator would by hand, for good, so that it is not reported as edited. */
 export function changeConfiguration(
   file: string,
   path: readonly string[],

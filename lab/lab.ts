@@ -53,8 +53,7 @@ export const LabFile = z.strictObject({
     "org-a": ServerNameField,
     "org-b": ServerNameField,
     "org-c": ServerNameField,
-    /** Absent from labs that were made before there was a witness. */
-    [WITNESS]: ServerNameField.exactOptional(),
+    [WITNESS]: ServerNameField,
   }),
   /** Whether the neutral witness runs. It keeps its name either way: A and B know it by that. */
   witness: z.boolean().default(false),

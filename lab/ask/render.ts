@@ -88,7 +88,7 @@ function wrap(line: string): string[] {
   for (const word of line.split(" ")) {
     if (row !== "" && row.length + word.length + 1 > WIDTH) {
       rows.push(row);
-      row = word;
+      row = line.startsWith("> ") ? `> ${word}` : word;
     } else {
       row = row === "" && rows.length === 0 ? word : `${row} ${word}`;
     }

@@ -47,7 +47,7 @@ export function timelineOf(
   const sent = add(result.sentAt, "the question is sent");
   const recorded = add(audit.admitted_at, `${bridgeOf}'s bridge has recorded it and acknowledged it`, sent);
   add(result.sendAnsweredAt, "the homeserver has told the asker that it is sent", sent);
-  add(views[partner].questionArrivedAt, `it is in ${partner}'s view of the room`, sent);
+  add(views[partner].questionArrivedAt, `the question is in ${partner}'s view of the room`, sent);
   const startedAt = gateway === null ? undefined : Date.parse(gateway.start_time);
   const letIn = add(startedAt, `${publisher}'s gateway lets it in: azp ${gateway?.azp}`, recorded);
   const worked = add(

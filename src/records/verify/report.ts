@@ -165,13 +165,15 @@ function attestedAtTheEnd(completion: CompletionPredicate | undefined) {
     ),
     said(`backups have expired by ${backup_expiry.by}`),
     ...(purge.state === "waived" ? [said(`nothing is purged: ${purge.waiver ?? "no reason"}`)] : []),
-    said(`${events} events in ${residual.rooms.length} rooms stay with the other organisation's server`),
+    said(`events of the partner left at the remover: ${events}, in rooms: ${residual.rooms.length}`),
     ...residual.rooms.flatMap((one) =>
       one.events === null ? said(`events not counted in ${one.room}`) : [],
     ),
     said(`device keys that stay: ${residual.device_keys ?? "not counted"}`),
     ...(residual.tokens_live_until === null ? [] : [said(`tokens live until ${residual.tokens_live_until}`)]),
-    ...residual.third_servers.map(({ server, rooms }) => said(`${server} shares ${rooms} rooms with both`)),
+    ...residual.third_servers.map(({ server, rooms }) =>
+      said(`rooms that ${server} shares with both: ${rooms}`),
+    ),
     said(mayResume(readmission)),
   ];
 }
