@@ -110,7 +110,7 @@ const OPEN_ENVELOPES = envelopesWhere(
 
 const ROOMS = statement<WaitingRoom>("list_rooms")`
   WITH open AS (
-    SELECT room_id, 1 AS delegation, COALESCE(waiting_since, admitted_at) AS since FROM bridge_delegations
+    SELECT room_id, 1 AS delegation, COALESCE(waiting_since, tried_at, admitted_at) AS since FROM bridge_delegations
     WHERE terminal_at IS NULL AND ($1::text IS NULL OR room_id = $1)
     UNION ALL SELECT room_id, 0, admitted_at AS since FROM bridge_encrypted_intake
     WHERE state = 'awaiting_key' AND ($1::text IS NULL OR room_id = $1)

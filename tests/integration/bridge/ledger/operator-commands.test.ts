@@ -69,6 +69,18 @@ describe("operations", () => {
     assert.equal(await operations.delegation("999", T0), undefined);
   });
 
+  it("say of a room, as of its delegation, since when it waits for its agent: from its first try on", async (t) => {
+    const { pool, admit, claimOne } = await ledgerFixture(t);
+    const operations = createOperations(pool, NOTICE_INTERVAL_MS);
+    await admit([job("q1")]);
+    await claimOne({ now: T0 + 5_000 });
+    const listed = [...(await operations.delegations(T0 + 6_000)), ...(await operations.rooms())];
+    assert.deepEqual(
+      listed.map(({ since }) => since),
+      [T0 + 5_000, T0 + 5_000],
+    );
+  });
+
   it("cancel a delegation: at once while it waits, by its holder while a bridge works on it [OPS-1]", async (t) => {
     const { pool, delegations, admit, claimOne, rows } = await ledgerFixture(t);
     const operations = createOperations(pool, NOTICE_INTERVAL_MS);
