@@ -29,6 +29,13 @@ export async function pollUntil<T>(
   }
 }
 
+/** Waits until all of a round's work has ended; then rejects with the first failure, if there was one. */
+export async function allEnded(work: readonly Promise<void>[]): Promise<void> {
+  const results = await Promise.allSettled(work);
+  const failed = results.find((result) => result.status === "rejected");
+  if (failed !== undefined) throw failed.reason;
+}
+
 /** Runs `work` for each item, at most `width` at a time; the first failure ends it. */
 export async function mapConcurrent<Item, Result>(
   items: readonly Item[],

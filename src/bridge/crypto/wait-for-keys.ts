@@ -8,7 +8,8 @@ import { errorName } from "../../domain/errors.ts";
 import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { allEnded, WorkQueue } from "../../runtime/work-loop.ts";
+import { allEnded } from "../../runtime/concurrency.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import type { BridgeConfig } from "../config.ts";
 import { aboutOf, interpretMessages } from "../intake/interpret-messages.ts";
@@ -97,7 +98,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
 
   type Claimed = Awaited<ReturnType<typeof claim>>[number];
 
-  async function work({ envelope, facts }: Claimed, draining: AbortSignal | undefined): Promise<void> {
+  async function work({ envelope, facts }: Claimed, draining: AbortSignal): Promise<void> {
     const [joined, { byGhost }] = await facts;
     const all = ghostsOf(envelope.room, joined, [], byGhost);
     const ghosts = all.filter((ghost) => devices.owns(ghost));
@@ -136,7 +137,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   }
 
   /** The latest edit of the same question that comes after the intake envelope and can be opened now. */
-  async function laterEdit({ envelope, ghosts }: Claim, draining: AbortSignal | undefined) {
+  async function laterEdit({ envelope, ghosts }: Claim, draining: AbortSignal) {
     for (const later of await ledger.envelopes.laterEdits(envelope)) {
       const opening = await open({ envelope: later, ghosts }, draining);
       if (opening.kind !== "opened") continue;
@@ -146,7 +147,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     return undefined;
   }
 
-  async function derive(claimed: Claim, opening: Opened, draining: AbortSignal | undefined): Promise<void> {
+  async function derive(claimed: Claim, opening: Opened, draining: AbortSignal): Promise<void> {
     const { envelope, ghosts } = claimed;
     const { event, inside, by } = opening;
     const { byGhost, partnerGhosts } = await agents.current();

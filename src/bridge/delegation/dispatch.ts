@@ -23,11 +23,11 @@ import {
   failed,
   finish,
   NOT_ACCEPTED,
-  OUTCOME_UNKNOWN,
   type Reach,
   rateLimited,
   refused,
   SEND_VERDICTS,
+  UNKNOWN,
 } from "./outcomes.ts";
 import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { dispatchDeadline, givenUp, retryOrGiveUp, settleEarlier } from "./retry-or-give-up.ts";
@@ -64,7 +64,7 @@ async function handOver(running: RunningDelegation): Promise<DelegationVerdict> 
   let reach: Reach = claimed.a2aUnsettled ? "may_have" : "surely_absent";
   if (isLate && !claimed.a2aUnsettled)
     return finish(givenUp(claimed.retryReason ?? "dispatch_deadline_exceeded"));
-  if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(OUTCOME_UNKNOWN);
+  if (isLate && claimed.attempts >= LATE_ATTEMPTS_MAX) return finish(UNKNOWN);
   let gate = await pass(running, reach);
   if (gate.kind === "closed") return gate.verdict;
 
@@ -144,10 +144,11 @@ async function pass(running: RunningDelegation, reach: Reach): Promise<Gate> {
     if (check.kind === "stopped" && mayBeNew(check, running.claimed)) {
       return closed(retryOrGiveUp(running, "agent_removed", reach));
     }
-    if (check.kind === "stopped" && a2aTaskId !== undefined) {
-      return closed(finish(stoppedFollowing(check)));
+    if (check.kind === "stopped") {
+      return closed(
+        finish(a2aTaskId === undefined ? refused(check.outcome, reach) : stoppedFollowing(check)),
+      );
     }
-    if (check.kind === "stopped") return closed(finish(refused(check.outcome, reach)));
     if (check.kind === "unknown") {
       return closed(retryOrGiveUp(running, "agent_unavailable", reach, check.retryAfterMs));
     }

@@ -29,7 +29,7 @@ export const NOT_ACCEPTED = denied("policy", "sender_policy_rejected");
 /** So with an answer to the agent, which has the question. */
 export const ANSWER_NOT_ACCEPTED: DelegationOutcome = { ...NOT_ACCEPTED, state: "failed", stage: "dispatch" };
 /** A request may have reached the agent, and nothing shows what became of it. */
-export const OUTCOME_UNKNOWN = failed("dispatch", "outcome_unknown");
+export const UNKNOWN = failed("dispatch", "outcome_unknown");
 export const rateLimited = (reason: LimiterRefusal) => denied("limiter", reason, "rate_limited");
 /** Trust was lost after the agent had been called. */
 export const TRUST_LOST = failed("follow", "agent_card_untrusted", "delegation_stopped");

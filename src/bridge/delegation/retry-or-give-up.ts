@@ -7,14 +7,7 @@ import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";
 import { isAnswered, type TaskView } from "./a2a/protocol.ts";
-import {
-  type DelegationVerdict,
-  failed,
-  finish,
-  OUTCOME_UNKNOWN,
-  type Reach,
-  SEND_VERDICTS,
-} from "./outcomes.ts";
+import { type DelegationVerdict, failed, finish, type Reach, SEND_VERDICTS, UNKNOWN } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
 /** Even past the deadline: a bridge that was away must not lose an answer because the agent is away for a moment. */
@@ -43,7 +36,7 @@ export function retryOrGiveUp(
   const backoffMs = running.backoff();
   const undelivered = reach === "surely_absent";
   if (undelivered && now + Math.max(backoffMs, askedMs) >= deadline) return finish(givenUp(reason));
-  if (isLate && running.claimed.attempts >= TRIES_MIN) return finish(OUTCOME_UNKNOWN);
+  if (isLate && running.claimed.attempts >= TRIES_MIN) return finish(UNKNOWN);
   const wakeAt = now + Math.max(backoffMs, Math.min(askedMs, ASKED_WAIT_MS_MAX));
   const note = { undelivered, reason };
   return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, note };
@@ -67,12 +60,12 @@ export async function settleEarlier(running: RunningDelegation, client: AgentCli
   try {
     const found = await findEarlier(running, client);
     if (found.kind === "found") return { kind: "task", task: found.task };
-    if (found.kind === "unusable") return decided(finish(OUTCOME_UNKNOWN));
+    if (found.kind === "unusable") return decided(finish(UNKNOWN));
     return isLate() ? decided(finish(givenUp("dispatch_deadline_exceeded"))) : found;
   } catch (error) {
     if (!(error instanceof A2aFailure)) throw error;
     const verdict = SEND_VERDICTS[error.kind];
-    if (verdict.kind === "end") return decided(finish(OUTCOME_UNKNOWN));
+    if (verdict.kind === "end") return decided(finish(UNKNOWN));
     return decided(retryOrGiveUp(running, verdict.reason, "may_have", error.retryAfterMs));
   }
 }

@@ -3,7 +3,7 @@
 // last; leases are renewed meanwhile; a drain finishes each, gives it back, or leaves it to its lease.
 import { dirname, resolve } from "node:path";
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
-import { WorkQueue } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { ClaimSlot } from "../ledger/admission-types.ts";
 import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";

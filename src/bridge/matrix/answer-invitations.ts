@@ -8,7 +8,7 @@ import { errorName } from "../../domain/errors.ts";
 import { parseMember, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { WorkQueue } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { isSenderAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";

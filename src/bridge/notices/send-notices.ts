@@ -6,7 +6,7 @@ import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { UserId } from "../../domain/identifiers.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
-import { WorkQueue } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { ghostName } from "../agents/refresh-cards.ts";
 import { isPinned, isSenderAllowed } from "../agents/sender-policy.ts";

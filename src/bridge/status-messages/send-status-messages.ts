@@ -8,7 +8,7 @@ import type { EventId, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { KeyedSerial } from "../../runtime/concurrency.ts";
-import { WorkQueue } from "../../runtime/work-loop.ts";
+import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import { OPEN_STATES } from "../ledger/states.ts";

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Batches } from "../../../src/runtime/concurrency.ts";
+import { allEnded, Batches } from "../../../src/runtime/concurrency.ts";
+import { settled } from "../../support/manual-clock.ts";
 
 describe("Batches", () => {
   it("works on what comes during a batch in the next one, and gives each item its own result", async () => {
@@ -33,5 +34,16 @@ describe("Batches", () => {
     );
     fails = false;
     assert.equal(await work.run(4), 4);
+  });
+});
+
+describe("allEnded", () => {
+  it("all work ends before its first failure is reported", async () => {
+    let ended = false;
+    const slow = settled().then(() => {
+      ended = true;
+    });
+    await assert.rejects(allEnded([Promise.reject(new Error("first")), slow]), /first/);
+    assert.equal(ended, true);
   });
 });

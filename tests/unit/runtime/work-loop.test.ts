@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { allEnded, WorkLoop } from "../../../src/runtime/work-loop.ts";
+import { WorkLoop } from "../../../src/runtime/work-loop.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 
 function loop(round: () => Promise<boolean>) {
@@ -96,14 +96,5 @@ describe("work loop", () => {
     release?.();
     await drain;
     assert.equal(rounds, 1);
-  });
-
-  it("all work of a round ends before its first failure is reported", async () => {
-    let ended = false;
-    const slow = settled().then(() => {
-      ended = true;
-    });
-    await assert.rejects(allEnded([Promise.reject(new Error("first")), slow]), /first/);
-    assert.equal(ended, true);
   });
 });

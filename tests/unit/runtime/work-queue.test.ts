@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DrawbridgeError } from "../../../src/domain/errors.ts";
-import { WorkQueue, type WorkQueueOptions } from "../../../src/runtime/work-loop.ts";
+import { WorkQueue, type WorkQueueOptions } from "../../../src/runtime/work-queue.ts";
 import { ManualClock, settled } from "../../support/manual-clock.ts";
 
 /** A queue of numbered items that end when the test says so. */
@@ -105,6 +105,25 @@ describe("work queue", () => {
     use?.(1);
     await drained;
     assert.deepEqual([begun(), givenBack], [[], [[1]]]);
+  });
+
+  it("tells the work of what its owner claimed itself that a drain began", async () => {
+    let isTold = false;
+    const work = (_item: number, draining?: AbortSignal) =>
+      new Promise<void>((resolve) => {
+        draining?.addEventListener("abort", () => {
+          isTold = true;
+          resolve();
+        });
+        if (draining === undefined) resolve();
+      });
+    const { queue: running } = queue([], { work });
+    running.start();
+    await settled();
+    running.reserve()?.(1);
+    await settled();
+    await running.drain();
+    assert.equal(isTold, true);
   });
 
   it("keeps a slot for what its owner claims itself, while no claim may take it", async () => {

@@ -28,9 +28,7 @@ export interface AgentClientOptions {
   /** Whether the agent may be called still: asked when an issuer's answer was waited for in the middle of a call. */
   readonly mayRepeat: () => Promise<boolean>;
   /** Once for each request; of a stream at its first update. */
-  readonly observe?:
-    | ((operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void)
-    | undefined;
+  readonly observe: (operation: AgentOperation, outcome: "ok" | A2aFailureKind, ms: number) => void;
 }
 
 export interface AgentPeer {
@@ -172,12 +170,12 @@ export class AgentClient {
       try {
         const transport = await openTransport(this.#chosen, exchange);
         const result = await Promise.race([call(transport, { signal: limit.signal }), limit.expired]);
-        observe?.(operation, "ok", clock.now() - startedAt);
+        observe(operation, "ok", clock.now() - startedAt);
         return { result, limit, failed };
       } catch (error) {
         limit.end();
         const failure = failed(error);
-        observe?.(operation, failure.kind, clock.now() - startedAt);
+        observe(operation, failure.kind, clock.now() - startedAt);
         const mayRefresh = failure.kind === "unauthenticated" && attempt === 0;
         if (!mayRefresh || this.#entry.credentials === undefined) throw failure;
         this.#prepared = (await this.#token(token))?.value;

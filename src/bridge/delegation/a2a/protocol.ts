@@ -77,10 +77,7 @@ export interface StatusView {
   readonly statusKey: string | undefined;
 }
 
-/**
- * Whether a task still shows the question that was answered: its agent has not taken the answer up yet.
- * @param orUnnamed a status without a key counts as that question too, though it may be a further one
- */
+/** Whether a task still shows the question that was answered. @param orUnnamed one without a key counts, though it may be another */
 export function isAnswered({ phase, statusKey }: StatusView, key?: string, orUnnamed = false): boolean {
   return phase === "input_required" && statusKey === key && (key !== undefined || orUnnamed);
 }
