@@ -58,7 +58,8 @@ async function onePass(context: Federation, options: PassOptions, mayRestart: bo
     const report = await stepOrHold({ ...how, plane }, order);
     if (report.step === "superseded" && mayRestart) return "superseded";
     reports.set(plane, report);
-    if (plane === "border" && direction === "closing" && roomsPrecedeBorder(context, desired)) {
+    const isNow = report.step === "applied";
+    if (plane === "border" && direction === "closing" && roomsPrecedeBorder(context, desired, isNow)) {
       const once = { force: true, again: true, checkDrift: false };
       const again = await stepPlane({ ...how, ...once, plane: "rooms" });
       if (again.step === "superseded" && mayRestart) return "superseded";
@@ -126,8 +127,8 @@ async function stepOrHold(step: PlaneStep, order: Direction | undefined): Promis
   return { plane, ...(await stepPlane(step)) };
 }
 
-/** Whether the rooms were closed to somebody before the border had closed, and not applied since. */
-function roomsPrecedeBorder(context: Federation, desired: DesiredState): boolean {
+/** Whether the rooms were closed to somebody before the border had closed, and not applied since. @param isNow it was closed just now: the clock may have been set back since */
+function roomsPrecedeBorder(context: Federation, desired: DesiredState, isNow: boolean): boolean {
   if (desired.registry.partners.every(({ partner }) => planeState(partner, "rooms") === "open")) return false;
   const rooms = readPlane(context.state, "rooms").applied;
   const border = readPlane(context.state, "border").applied;
@@ -135,7 +136,7 @@ function roomsPrecedeBorder(context: Federation, desired: DesiredState): boolean
     rooms?.digest === desired.planes.rooms.digest &&
     border?.outcome === "in_force" &&
     border.digest === desired.planes.border.digest &&
-    Date.parse(rooms.at) < Date.parse(border.at)
+    (isNow ? rooms.at !== border.at : Date.parse(rooms.at) < Date.parse(border.at))
   );
 }
 

@@ -283,6 +283,15 @@ describe("reconcile pass", () => {
 
     await performAct(federation, "restore", "lighthouse");
     await pass();
+    // The clock may be set back meanwhile.
+    parts.onApply = (plane) => clock.advance(plane === "border" ? -3_600_000 : 5);
+    await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]));
+    await pass();
+    assert.deepEqual(parts.applied, ["gateway", "card", "rooms", "border", "rooms"]);
+
+    parts.onApply = () => clock.advance(5);
+    await performAct(federation, "restore", "lighthouse");
+    await pass();
     await commitRegistry(repository, new Map([[LIGHTHOUSE, lighthouseWith("contained: true")]]));
     await pass({ plane: "rooms" });
     parts.onApply = async (plane) => {
