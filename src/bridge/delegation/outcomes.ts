@@ -26,7 +26,6 @@ export const SENDER_REJECTED = denied("policy", "sender_policy_rejected", "polic
 export const CARD_UNTRUSTED = denied("agent_card", "agent_card_untrusted", "delegation_stopped");
 /** The room does not let the sender say that, and nobody there sees it, so that nobody is told. */
 export const NOT_ACCEPTED = denied("policy", "sender_policy_rejected");
-/** So with an answer to the agent, which has the question. */
 export const ANSWER_NOT_ACCEPTED: DelegationOutcome = { ...NOT_ACCEPTED, state: "failed", stage: "dispatch" };
 /** A request may have reached the agent, and nothing shows what became of it. */
 export const UNKNOWN = failed("dispatch", "outcome_unknown");

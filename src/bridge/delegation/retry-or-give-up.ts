@@ -16,9 +16,8 @@ const TRIES_MIN = 6;
 export const ASKED_WAIT_MS_MAX = 5 * 60_000;
 
 /** In epoch milliseconds. The time begins with the first try: what waited behind a question, or for the bridge, is tried. */
-export function dispatchDeadline(running: RunningDelegation): number {
-  return running.claimed.triedAt + running.deps.limits.dispatchDeadline;
-}
+export const dispatchDeadline = ({ claimed, deps }: RunningDelegation) =>
+  claimed.triedAt + deps.limits.dispatchDeadline;
 
 /**
  * @param askedMs the least wait that somebody asked for, cut at five minutes; one that ends after the deadline gives a
