@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { trustOf } from "../../src/federation/offboarding/run/context.ts";
 import { counterpartyIn, findRun, recordFileOf } from "../../src/federation/offboarding/run/run-file.ts";
 import { exportStatements, importStatements } from "../../src/federation/offboarding/steps/exchange.ts";
-import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/run-waive-or-abort.ts";
+import { next, type RunEnd, runSteps } from "../../src/federation/offboarding/steps/next-or-run.ts";
 import { complete, sign } from "../../src/federation/offboarding/steps/sign-and-complete.ts";
 import {
   nextStepsOf,

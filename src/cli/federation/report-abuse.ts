@@ -6,7 +6,7 @@ import { parseServerName } from "../../domain/identifiers.ts";
 import { shellWord } from "../../domain/printable.ts";
 import type { AbuseReport, Origin } from "../../federation/abuse/report.ts";
 import { fileReport, readSignedReport, signReport, wasRestoredSince } from "../../federation/abuse/report.ts";
-import { changeBase } from "../../federation/change/commit-change.ts";
+import { changeBase } from "../../federation/change/change-base.ts";
 import { loadFederationConfig } from "../../federation/config.ts";
 import { signerOf, trustOf } from "../../federation/offboarding/run/context.ts";
 import { acceptedState } from "../../federation/reconcile/accept-head.ts";

@@ -1,8 +1,8 @@
 // drawbridge offboarding abort: ends a removal without a record, and says what stays closed.
 import { trustOf } from "../../federation/offboarding/run/context.ts";
 import { counterpartyIn } from "../../federation/offboarding/run/run-file.ts";
-import { abort } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
 import { statusOf } from "../../federation/offboarding/steps/status.ts";
+import { abort } from "../../federation/offboarding/steps/waive-or-abort.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { defineCommand, print, required } from "../lib/command.ts";
 import { openOffboarding, RUN_OPTIONS } from "../lib/offboarding.ts";

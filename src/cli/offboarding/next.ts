@@ -1,5 +1,5 @@
 // drawbridge offboarding next: closes the plane whose turn it is, and shows that it is closed.
-import { next } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
+import { next } from "../../federation/offboarding/steps/next-or-run.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
 import { verdictOf } from "../../federation/workflow/run-step.ts";
 import { type Evaluated, isSettled } from "../../records/conditions/evaluate.ts";

@@ -1,7 +1,7 @@
 // drawbridge offboarding run: every step of a removal that needs nobody else, until a person or the other organisation has to act.
 import { statSync } from "node:fs";
 import { resolve } from "node:path";
-import { runSteps } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
+import { runSteps } from "../../federation/offboarding/steps/next-or-run.ts";
 import { STAGE_NAMES } from "../../records/format/removal-stages.ts";
 import { readInput } from "../../runtime/read-input.ts";
 import { replacePrivateFile } from "../../runtime/write-file.ts";

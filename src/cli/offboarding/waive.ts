@@ -1,5 +1,5 @@
 // drawbridge offboarding waive: accepts that something could not be reached, in the name of who answers for it.
-import { waive } from "../../federation/offboarding/steps/run-waive-or-abort.ts";
+import { waive } from "../../federation/offboarding/steps/waive-or-abort.ts";
 import { defineCommand, required } from "../lib/command.ts";
 import { openOffboarding, printDone, RUN_OPTIONS } from "../lib/offboarding.ts";
 

@@ -3,7 +3,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
-import type { ChangeBase } from "../change/commit-change.ts";
+import type { ChangeBase } from "../change/change-base.ts";
 import { type Consumer, consumersOf, consumptions, findPartner, type Registry } from "../registry/partner.ts";
 import {
   type PinnedIdentity,

@@ -5,7 +5,8 @@
 import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { CardIdentity } from "../../rendered-files/agents-file.ts";
-import { type ChangeBase, changeBase, type Proposal } from "../change/commit-change.ts";
+import { type ChangeBase, changeBase } from "../change/change-base.ts";
+import type { Proposal } from "../change/commit-change.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import { consumersOf } from "../registry/partner.ts";

@@ -3,7 +3,8 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentsFile } from "../../rendered-files/agents-file.ts";
 import { InvocationFile } from "../../rendered-files/gateway-files.ts";
-import type { ChangeBase, Proposal } from "../change/commit-change.ts";
+import type { ChangeBase } from "../change/change-base.ts";
+import type { Proposal } from "../change/commit-change.ts";
 import { CARD_AGENTS } from "../planes/card/render.ts";
 import { GATEWAY_INVOCATION } from "../planes/gateway/render.ts";
 import { renderedFile } from "../planes/plane.ts";

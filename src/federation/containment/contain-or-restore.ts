@@ -5,7 +5,7 @@ import { DrawbridgeError } from "../../domain/errors.ts";
 import { jsonText } from "../../domain/json.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";
 import { TOKEN_LIFE_S } from "../../rendered-files/issuer-clients.ts";
-import { setAsideLines } from "../change/commit-change.ts";
+import { setAsideLines } from "../change/change-base.ts";
 import { CONTAINMENT_ORDER, type PlaneName } from "../plane-order.ts";
 import { scopeOf } from "../probes/from-inside.ts";
 import { type Federation, timestamp } from "../reconcile/context.ts";

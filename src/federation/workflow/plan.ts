@@ -5,11 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Direction } from "../../records/conditions/condition.ts";
 import { editYaml, type YamlEdit } from "../../runtime/edit-yaml.ts";
+import { type ChangeBase, changeBase } from "../change/change-base.ts";
 import {
-  type ChangeBase,
   type ChangeOptions,
   type Committed,
-  changeBase,
   changesOf,
   commitChange,
   type Proposal,

@@ -10,7 +10,7 @@ import {
 } from "../../../records/format/evidence-item.ts";
 import type { Scope } from "../../../records/format/fields.ts";
 import { PLANE_OF_STAGE, STAGE_NAMES, type StageName } from "../../../records/format/removal-stages.ts";
-import { setAsideLines } from "../../change/commit-change.ts";
+import { setAsideLines } from "../../change/change-base.ts";
 import type { PlaneName } from "../../plane-order.ts";
 import { probeFromInside, scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { findRun, writeRun, writeStatements } from "../../../../src/federation/offboarding/run/run-file.ts";
 import { exportStatements, importStatements } from "../../../../src/federation/offboarding/steps/exchange.ts";
-import { runSteps } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
+import { runSteps } from "../../../../src/federation/offboarding/steps/next-or-run.ts";
 import { complete } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import type { Trigger } from "../../../../src/records/format/removal-stages.ts";
 import { RecordRefused } from "../../../../src/records/verify/reasons.ts";

@@ -6,7 +6,7 @@ import { describe, it, type TestContext } from "node:test";
 import { type Clock, systemClock } from "../../../../src/domain/clock.ts";
 import { trustOf } from "../../../../src/federation/offboarding/run/context.ts";
 import { findRun } from "../../../../src/federation/offboarding/run/run-file.ts";
-import { next } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
+import { next } from "../../../../src/federation/offboarding/steps/next-or-run.ts";
 import { recheck, sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { prepareRooms } from "../../../../src/federation/readmission/rooms.ts";
 import { assessBranch } from "../../../../src/federation/reconcile/accept-head.ts";

@@ -2,8 +2,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { visibleId } from "../../../../src/domain/identifiers.ts";
-import { next, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
+import { next } from "../../../../src/federation/offboarding/steps/next-or-run.ts";
 import { sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
+import { waive } from "../../../../src/federation/offboarding/steps/waive-or-abort.ts";
 import { openParties } from "../../../support/offboarding-steps.ts";
 
 const THEIRS = "!harbour:d.test";

@@ -13,9 +13,10 @@ import {
   writeRun,
   writeStage,
 } from "../../../../src/federation/offboarding/run/run-file.ts";
-import { next, runSteps, waive } from "../../../../src/federation/offboarding/steps/run-waive-or-abort.ts";
+import { next, runSteps } from "../../../../src/federation/offboarding/steps/next-or-run.ts";
 import { complete, sign } from "../../../../src/federation/offboarding/steps/sign-and-complete.ts";
 import { planRemoval } from "../../../../src/federation/offboarding/steps/status.ts";
+import { waive } from "../../../../src/federation/offboarding/steps/waive-or-abort.ts";
 import { PLANE_NAMES } from "../../../../src/federation/plane-order.ts";
 import { runPass } from "../../../../src/federation/reconcile/pass.ts";
 import type { Repository } from "../../../../src/federation/repository/repository.ts";
