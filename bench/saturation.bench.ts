@@ -128,13 +128,15 @@ async function run({ postgresUrl, progress }: BenchContext) {
       );
       if (processes === 1) alone = rate;
       const times = rate / alone;
-      const mustScale = processes === 2 && availableParallelism() >= CORES_TO_SCALE;
+      // What is answered by tasks is bounded by how many questions are open, whatever the processes could carry.
+      const isBounded = load.answerMs > 0;
+      const mustScale = !isBounded && processes === 2 && availableParallelism() >= CORES_TO_SCALE;
       rows.push({
         measure: `${processes} ${processes === 1 ? "process" : "processes"}, ${load.name}`,
         ours: `${rate.toFixed(0)} questions per second`,
         reference: `${floor.toFixed(0)} commits per second`,
         bar:
-          processes === 2
+          processes === 2 && !isBounded
             ? `≥ ${PER_SECOND_MIN} per second; ≥ ${TIMES_WITH_TWO_MIN} × one process on ${CORES_TO_SCALE} cores or more`
             : `≥ ${PER_SECOND_MIN} per second`,
         outcome: `${times.toFixed(2)} × one process; ${(floor / rate).toFixed(1)} commits of the floor and ${processorMs.toFixed(1)} ms of processor time for each`,
@@ -151,7 +153,7 @@ export const bench: Bench = {
   minutes: 8,
   description:
     `Questions in ${ROOMS.toLocaleString("en")} plain rooms, from a homeserver that sends one transaction at a time to the processes in turn, ` +
-    `until the answer is sent to the room; so many are kept open that the bridge always has work. The agent answers at once, or by a task ` +
+    `until the answer is sent to the room; so many are kept open that the bridge always has work, and of tasks ${LOADS[1]?.open.toLocaleString("en")}, which bounds their rate. The agent answers at once, or by a task ` +
     `that is done after ${TASK_MS / 1_000} seconds; a notice to the room, such as that a question waits, is no answer. Homeserver, agent, database and all processes share the machine. Beside it the commits of one row each ` +
     `that the same database makes a second on ${COMMITTERS} connections, just before. Measured over ${MEASURED_MS / 1_000} s, and with tasks over ${Math.max(MEASURED_MS, TASK_MS) / 1_000} s.`,
   run,

@@ -56,10 +56,13 @@ const moves = fc.array(
   fc.record({
     own: fc.constantFrom(A, B),
     step: fc.constantFrom<Step>("next", "next", "sign", "export", "import", "complete"),
-    fault: fc.option(fc.record({ after: fc.nat({ max: 2 }), done: fc.boolean() }), {
-      nil: undefined,
-      freq: 2,
-    }),
+    fault: fc.option(
+      fc.record({ after: fc.oneof(fc.nat({ max: 2 }), fc.nat({ max: 7 })), done: fc.boolean() }),
+      {
+        nil: undefined,
+        freq: 2,
+      },
+    ),
   }),
   { minLength: 10, maxLength: 40 },
 );

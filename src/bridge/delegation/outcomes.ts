@@ -49,7 +49,10 @@ export function endOfPhase(phase: Phase, stage: TerminalStage): DelegationOutcom
   return reason && failed(stage, reason);
 }
 
-/** Whether the agent may have a request with the question: then it is not sent again without a search for its task. */
+/**
+ * Whether the agent may have a request with the question: then it is sent again only after a search for its task, or to an
+ * agent that recognises message IDs.
+ */
 export type Reach = "surely_absent" | "may_have";
 
 /** `denied` means that the agent has nothing; where it may have something, the delegation has failed. */

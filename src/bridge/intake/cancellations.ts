@@ -28,7 +28,9 @@ export function cancelByCommand(
   const isOpen = (one: Subject) => one.sender === sender && one.endedAt === undefined;
   const replied = own(inReplyTo);
   // The root of a thread names later questions in it, too.
-  const meant = replied.filter(isOpen).filter(({ source, purpose }) => purpose || source === inReplyTo);
+  const meant = replied.filter(
+    (one) => (isOpen(one) && one.purpose) || (one.sender === sender && one.source === inReplyTo),
+  );
   if (replied.length > 0) return resultOf(meant.length > 0 ? meant : replied, by);
   const inThread = own(threadRoot);
   const awaiting = inThread.filter((one) => isOpen(one) && waiting.has(one.delegation));

@@ -79,6 +79,9 @@ const OWN = "WHERE delegation_id = $1 AND fence = $2";
 const ATTEMPTED = statement("status_attempted")`
   UPDATE bridge_statuses SET first_attempted_at = COALESCE(first_attempted_at, $3) ${OWN} RETURNING 1`;
 
+// An edit needs no record of its attempt, and its fence no commit.
+const STILL_HELD = statement("status_held")`SELECT 1 FROM bridge_statuses ${OWN}`;
+
 // A late holder's message is edited anew, and unpinned at the end, by whoever has the row next. What a reply or a reaction
 // to the message is about is found by the events that a delegation has sent.
 const SHOWN = statement("status_shown")`
@@ -129,8 +132,10 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
     },
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it */
-    async recordAttempt({ delegationId, fence }: ClaimedStatus, now: number): Promise<undefined> {
-      await ATTEMPTED.held(pool, [delegationId, fence, toTime(now)], `status ${delegationId}`);
+    async recordAttempt({ delegationId, fence, eventId }: ClaimedStatus, now: number): Promise<undefined> {
+      const what = `status ${delegationId}`;
+      if (eventId === undefined) await ATTEMPTED.held(pool, [delegationId, fence, toTime(now)], what);
+      else await STILL_HELD.held(pool, [delegationId, fence], what);
     },
 
     async recordShown(

@@ -83,8 +83,7 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
       ...{ roomId, ghost, content, sourceEventId, eventType: "m.room.message" },
       transactionId: replyTransactionId(sourceEventId, ghost, "progress", ordinal),
       firstAttemptedAt: ordinal === 0 ? status.firstAttemptedAt : undefined,
-      // An edit by a late holder is repeated by whoever has the row next.
-      recordAttempt: async (now: number) => (ordinal === 0 ? statuses.recordAttempt(status, now) : undefined),
+      recordAttempt: (now: number) => statuses.recordAttempt(status, now),
     };
     return sendOnce(deps, event, signal);
   }

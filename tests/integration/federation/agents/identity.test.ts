@@ -436,6 +436,27 @@ describe("changing an agent's identity", () => {
     ]);
   });
 
+  it("a pin that was cut off right after its commit knows which key it replaced [PRT-1]", async (t) => {
+    const { federation, parts, weather, serve, decide } = await identities(t);
+    const fresh = await cardKey("lighthouse-card-2");
+    serve(await cardBy(fresh));
+    decide({ accepted: true, fingerprint: fingerprintOf(fresh.identity) });
+    const options = { partner: "lighthouse", agent: WEATHER, identity: fresh.identity };
+    const advance = federation.repository.advance.bind(federation.repository);
+    const cutOff: typeof advance = async (...args) => assert.fail(`moved: ${await advance(...args)}`);
+    t.mock.method(federation.repository, "advance", cutOff, { times: 1 });
+    await assert.rejects(
+      pinAgent(federation, parts, { ...options, replaces: "lighthouse-card-1" }),
+      /moved: true/,
+    );
+
+    const { complete, conditions } = await pinAgent(federation, parts, options);
+    const [old] = conditions.filter(({ condition }) => condition === "old_identity_fails");
+    assert.deepEqual([complete, old?.verdict], [false, "unknown"]);
+    const shown = await pinAgent(federation, parts, { ...options, oldCard: await cardBy(weather) });
+    assert.equal(shown.complete, true, JSON.stringify(shown.conditions));
+  });
+
   it("two pins never remember their cards in one file [PRT-1]", () => {
     assert.notEqual(memoryFile("a.test-b", "c"), memoryFile("a.test", "b-c"));
   });
