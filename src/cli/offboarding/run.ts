@@ -26,7 +26,8 @@ Does what next, sign, export, import and complete do, as often as they can: it c
 countersigns, and completes. An emergency is contained before anything is taken in or signed. It ends where a person has
 to decide (a purge, a waiver), where a stage is not shown closed in half a minute, or where the other organisation has
 to act. Run it again after anything.
-Exit code 1: something that was signed for is open, or a statement does not hold. 5: a stage is not shown closed.`,
+Exit code 1: something that was signed for is open, or a statement does not hold. 5: a stage is not shown closed.
+Whatever the code: each step is told when it is done, and what was done before the end stays done.`,
   async run(_, options) {
     const context = await openOffboarding(options);
     const { import: inbox, export: outbox } = options;

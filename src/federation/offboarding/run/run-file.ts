@@ -26,7 +26,7 @@ import { scopeOf } from "../../probes/from-inside.ts";
 import { acceptedState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/partner.ts";
-import type { StateFolder } from "../../state/folder.ts";
+import { damagedFile, type StateFolder } from "../../state/folder.ts";
 import { removal } from "../../workflow/procedure.ts";
 import { JudgedCondition } from "../../workflow/run-step.ts";
 
@@ -85,7 +85,13 @@ export const listRuns = (state: StateFolder): readonly Run[] =>
 
 /** Undefined where a kill has kept a run from being opened. */
 function readRun(state: StateFolder, name: string): Run | undefined {
-  const file = state.read(RunFile, runFile(name, RUN_FILE));
+  // No run can be read as long as one cannot, whoever it is with.
+  const damaged = (path: string) => {
+    const lost =
+      "Without either, move its whole folder away: this removal cannot be finished then, others go on.";
+    throw damagedFile(path, `Restore it from a backup, or use the version that wrote it. ${lost}`);
+  };
+  const file = state.read(RunFile, runFile(name, RUN_FILE), damaged);
   if (file?.run === name) return { ...file, state };
   const folder = join(state.path, FOLDER, name);
   if (!isBegun(folder)) return undefined;

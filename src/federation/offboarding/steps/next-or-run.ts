@@ -61,14 +61,14 @@ export async function runSteps(context: OffboardingContext, options: RunStepsOpt
     if (action !== "contain") {
       arrived ??= options.takeIn?.();
       if (arrived !== undefined) {
-        refusal = undefined;
         const taken = await importStatements(context, arrived, id).catch((error: unknown) => {
           // A file that is being copied is there before the whole of it is.
           if (!isMalformed(error) || clock.now() >= waitsUntil) throw error;
+          if (refusal === undefined) say(`${error.message}; waiting for it to change`);
           refusal = error;
-          say(`${error.message}; waiting for it to change`);
         });
         arrived = undefined;
+        if (taken !== undefined) refusal = undefined;
         if (taken !== undefined && taken.added.signatures > 0) waitsUntil = clock.now() + options.waitMs;
         continue;
       }

@@ -8,7 +8,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, withDenied, withoutDenied } from "./acl.ts";
-import { enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
+import { type EnforcementGap, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
 import { inviteLevel, levelOf, mayBan, maySend } from "./power-levels.ts";
 import { deniedRetained, planRoom } from "./room-plan.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
@@ -53,7 +53,10 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
     });
   }
   const atHome = (await enforceAtHome(session, [...states.keys()])).gaps;
-  const gaps = [...atHome, ...(await enforceAtRetained(session, [...states.values()]))];
+  const isNamed = ({ room, reason }: EnforcementGap) =>
+    atHome.some((one) => one.room === room && one.reason === reason);
+  const since = await enforceAtRetained(session, [...states.values()]);
+  const gaps = [...atHome, ...since.filter((gap) => !isNamed(gap))];
   for (const { partner, miss, lift, attempt, ended, restorable } of reopenings) {
     for (const { room, reason, server } of gaps) {
       if (!restorable.some((record) => record.room === room)) continue;

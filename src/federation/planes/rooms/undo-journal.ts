@@ -174,8 +174,9 @@ export function journalIn(folder: string, server: string) {
       await file.datasync();
     } catch (error) {
       // A full disk takes a part of it, which the next one to write cuts off.
-      await file.close();
+      const broken = file;
       file = undefined;
+      await broken.close().catch(() => undefined);
       throw error;
     }
     whole += text;
