@@ -52,13 +52,13 @@ export async function writePack(name: string, options: Pick<PackOptions, "config
   const fileName = `evidence-${probed.partner.name}-${pack.made_at.replaceAll(/[-:]/g, "")}.json`;
   const file = join(resolve(output), fileName);
   writeWhole(file, renderJson(pack), PRIVATE);
-  const streams = pack.streams.map(({ stream, matching, refused_lines: refused }) => {
-    return { stream, matching, refused };
+  const streams = pack.streams.map(({ stream, state, matching, refused_lines: refused }) => {
+    return { stream, state, matching, refused };
   });
   print(options, { file, streams }, () => `${file}\n`);
-  for (const { stream, matching, refused } of streams) {
+  for (const { stream, state, matching, refused } of streams) {
     const left = refused === 0 ? "" : `, ${refused} outside the schema and left out`;
-    say(`${stream}: ${counted(matching, "line")} of this partner${left}`);
+    say(`${stream}: ${state === "read" ? `${counted(matching, "line")} of this partner${left}` : state}`);
   }
 }
 

@@ -207,7 +207,7 @@ export const HINTS: Readonly<Record<string, string>> = {
   kept_out_of_rooms: `It can still come in: ${ROOMS}`,
   policy_digest_changed: `See that the registry closes the border plane; then ${APPLY("border")}.`,
   server_not_allowed:
-    "No denial was written yet: run the step again with --probe-config and a probe file that has a signing key and an invitee.",
+    "No denial was read in border.violationsFile. See that this user may read it (the module writes it with mode 0640), then run the step again with --probe-config and a probe file that has a signing key and an invitee.",
   no_restart:
     "The homeserver does not answer, or was restarted meanwhile. Once it answers, give the same command again: it measures from that process on.",
   whitelist_excludes_partner: `The homeserver runs with the old whitelist: ${APPLY("transport")}.`,

@@ -297,7 +297,9 @@ describe("federation commands", () => {
     assert.equal(made.code, 0, made.stderr);
     const { file, streams } = JSON.parse(made.stdout);
     const pack = JSON.parse(readFileSync(file, "utf8"));
-    assert.deepEqual(streams[0], { stream: pack.streams[0].stream, matching: 0, refused: 0 });
+    const [{ stream }] = pack.streams;
+    assert.deepEqual(streams[0], { stream, state: "absent", matching: 0, refused: 0 });
+    assert.match(made.stderr, /^border_violations: absent$/m, "not taken for a stream without lines");
     const verify = () => drawbridge("federation", "evidence", "--verify", file, "--json");
     assert.deepEqual(JSON.parse((await verify()).stdout), { file, problems: [] });
     writeFileSync(file, JSON.stringify({ ...pack, made_at: "2026-01-01T00:00:00.000Z" }));

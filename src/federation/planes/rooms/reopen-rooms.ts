@@ -295,5 +295,8 @@ function whoToInvite({ partner, record, state }: RecordedRoom, actor: string | u
     const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
     return member?.membership === "leave" && leftBy.includes(member.sender);
   });
-  return mayReturn.sort();
+  // Ghosts, by the usual prefix, come after people: a ghost joins at once, and Synapse loses for good an invitation of
+  // another user of its server that comes while the server enters the room.
+  const isGhost = (user: string) => Number(user.startsWith("@agent_"));
+  return mayReturn.sort().sort((left, right) => isGhost(left) - isGhost(right));
 }

@@ -109,6 +109,18 @@ describe("inviteAgain", () => {
     assert.deepEqual(asked, []);
   });
 
+  it("people are invited again before ghosts, which join at once [PLN-2]", async () => {
+    const [ghost, person] = [user("agent_docs"), user("carol")];
+    const ban = { before: "join", event: "$1" as EventId, actor: ALICE } as const;
+    const { asked, invite } = scene();
+    const record = { room: ROOM, bans: new Map([ghost, person].map((who) => [who, ban])) };
+    await invite(record, roomState({ [ghost]: ALICE, [person]: ALICE }));
+    assert.deepEqual(
+      asked.map((one) => JSON.stringify(one).includes(person)),
+      [true, false],
+    );
+  });
+
   it("nobody is invited again after a removal [PLN-2]", async () => {
     const removed = foldEntry(RECORD, { act: "removed", room: ROOM });
     assert.ok(removed !== undefined);
