@@ -113,6 +113,8 @@ describe("a conversation", () => {
     await harness.until(() => row.state === "following");
     const { canceled } = await say("c1", "!cancel", { replyTo: "$q1" });
     assert.deepEqual(canceled, [row.id]);
+    await harness.until(() => row.outcome !== undefined);
+    assert.deepEqual((await say("again", "!cancel", { replyTo: "$q1" })).canceled, [], "it has ended");
     assert.equal((await say("c2", "!cancel", { thread: "$q1" })).canceled.length, 1);
     const wishes = await fixture.rows(
       "SELECT 1 FROM bridge_delegations WHERE cancel_requested_at IS NOT NULL",

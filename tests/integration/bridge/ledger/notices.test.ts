@@ -94,7 +94,10 @@ describe("status messages in the ledger", () => {
     const due = T0 + STATUS_AFTER_MS;
     const [[stale], [fresh]] = [await claim(due), await claim(due + LEASE_MS)];
     assert.ok(stale && fresh);
-    await assert.rejects(ledger.statuses.recordAttempt(stale, due), { code: "lease_lost" });
+    // The first message, and an edit of it.
+    for (const eventId of [undefined, "$shown" as EventId]) {
+      await assert.rejects(ledger.statuses.recordAttempt({ ...stale, eventId }, due), { code: "lease_lost" });
+    }
     await ledger.statuses.end(stale);
     await ledger.statuses.recordAttempt(fresh, due);
   });
