@@ -7,12 +7,9 @@ import type { ServerName } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";
 import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
+import { Limits, Retention, section } from "./limits-and-retention.ts";
 
-const MiB = 1024 * 1024;
-const bytes = (most: number) => z.int().min(1_024).default(most);
 const text = (form: RegExp) => z.string().regex(form);
-/** Every setting has a default, so that all of it may be left out. */
-const section = <Shape extends z.ZodRawShape>(shape: Shape) => z.strictObject(shape).prefault({} as never);
 
 /** Of what the bridge says in rooms (texts/). */
 const LANGUAGES = ["en", "de"] as const;
@@ -39,20 +36,6 @@ const Encryption = section({
   path: ["storeKeys"],
   message: "is needed unless the mode is `refuse`: a file with 32 random bytes in base64",
 });
-
-const Retention = section({
-  delegations: durationMs("90d", { min: "1h" }),
-  audit: durationMs("90d", { min: "1h" }),
-  notices: durationMs("30d", { min: "1d" }),
-  rooms: durationMs("90d", { min: "1d" }),
-  handledEvents: durationMs("14d", { min: "1d" }),
-  malformedEvents: durationMs("14d", { min: "1h" }),
-  /** Which message of a room key was asked; longer than any room key is kept without use. */
-  messageIndices: durationMs("400d", { min: "120d" }),
-  deviceInbox: durationMs("1h", { min: "10m" }),
-});
-
-const Rate = z.strictObject({ perMinute: z.number().positive(), burst: z.int().min(1) });
 
 export const BridgeConfigFile = z.strictObject({
   version: z.literal(1),
@@ -89,33 +72,7 @@ export const BridgeConfigFile = z.strictObject({
   encryption: Encryption,
   catchup: section({ rooms: z.boolean().default(true) }),
   retention: Retention,
-  limits: section({
-    roomQueue: z.int().min(1).default(64),
-    globalQueue: z.int().min(1).default(4_096),
-    serverQueue: z.int().min(1).default(512),
-    agentQueue: z.int().min(1).default(1_024),
-    agentReserve: z.int().min(0).default(8),
-    senderRate: Rate.optional(),
-    serverRate: Rate.optional(),
-    roomEnvelopes: z.int().min(1).default(64),
-    senderEnvelopes: z.int().min(1).default(16),
-    serverEnvelopes: z.int().min(1).default(512),
-    globalEnvelopes: z.int().min(1).default(4_096),
-    transactionBodyBytes: bytes(16 * MiB),
-    concurrency: z.int().min(1).max(1_024).default(64),
-    agentConcurrency: z.int().min(1).max(1_024).optional(),
-    roomGate: durationMs("60s", { min: "1s" }),
-    dispatchDeadline: durationMs("10m", { min: "1s" }),
-    answerDeadline: durationMs("1h", { min: "1s" }),
-    inputWait: durationMs("15m", { min: "1s" }),
-    contextLifetime: durationMs("24h"),
-    replyDeadline: durationMs("24h", { min: "1s" }),
-    agentRequestTimeout: durationMs("60s", { min: "1s" }),
-    answerBytes: bytes(1 * MiB),
-    lease: durationMs("30s", { min: "3s" }),
-    noticeInterval: durationMs("10m"),
-    drain: durationMs("20s", { min: "1s" }),
-  }),
+  limits: Limits,
 });
 
 export type BridgeConfig = InFolder<z.output<typeof BridgeConfigFile>>;

@@ -182,9 +182,12 @@ describe("machines and their stores under failure", () => {
     const { ghost, alice, server, lost } = await pair(scene);
     const said = await newSession({ alice }, "not now");
     const keys = server.take(GHOST, "GHOST");
-    await scene.database.pool.query("ALTER TABLE bridge_crypto_records RENAME TO gone");
+    // Whatever opens the machine again must find the table meanwhile.
+    await scene.database.pool.query(`
+      CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space'; END $$;
+      CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON bridge_crypto_records FOR EACH ROW EXECUTE FUNCTION refuse()`);
     await assert.rejects(ghost.receive(keys), { code: "device_unavailable" });
-    await scene.database.pool.query("ALTER TABLE gone RENAME TO bridge_crypto_records");
+    await scene.database.pool.query("DROP TRIGGER refuse ON bridge_crypto_records");
     const decrypt = () => ghost.machines.decrypt(ghost.ghost, said);
     // Until it was opened again.
     const times = { withinMs: 10_000, everyMs: 20 };
