@@ -1,8 +1,13 @@
 // The five planes that admit a partner, and the orders in which they are closed and opened.
 // Invariants: closing goes from what stops a partner fastest to what cannot be taken back quickly; the transport is
-// closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a re-admission
-// opens from plane 1 to 5 (workflow/procedure.ts); a removal's order is that of its stages (removal-stages.ts).
-import { PLANE_OF_STAGE, type PlaneName, STAGE_NAMES } from "../records/format/removal-stages.ts";
+// closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a removal's order is
+// that of its stages (removal-stages.ts); the steps are in workflow/procedure.ts.
+import {
+  PLANE_NAMES,
+  PLANE_OF_STAGE,
+  type PlaneName,
+  STAGE_NAMES,
+} from "../records/format/removal-stages.ts";
 
 /** The names are those of records, which are verified years after. */
 export { PLANE_NAMES, type PlaneName } from "../records/format/removal-stages.ts";
@@ -26,3 +31,6 @@ export const OPENING_ORDER: readonly PlaneName[] = [...CLOSING_ORDER].reverse();
 
 /** The planes that containment closes without a restart, in its safe order: 5, 4, 2, 3. */
 export const CONTAINMENT_ORDER: readonly PlaneName[] = CLOSING_ORDER.filter((plane) => plane !== "transport");
+
+/** A re-admission opens the planes in the order of their numbers. */
+export const READMISSION_ORDER: readonly PlaneName[] = PLANE_NAMES;

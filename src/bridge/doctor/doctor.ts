@@ -15,7 +15,7 @@ import { loadYaml } from "../../runtime/load-yaml.ts";
 import { readRegistrySecret, readSecret } from "../../runtime/secrets.ts";
 import { isPinned } from "../agents/sender-policy.ts";
 import { type BridgeConfig, loadBridgeConfig } from "../config.ts";
-import { chooseInterface } from "../delegation/a2a/transport.ts";
+import { chooseInterface } from "../delegation/a2a/choose-interface.ts";
 import { Readiness } from "../health/health-server.ts";
 import { checkHomeserver } from "../health/homeserver-checks.ts";
 import { ContentKeys } from "../ledger/content-keys.ts";

@@ -10,7 +10,7 @@ import {
   STAGES_LEFT_ALONE,
   type StageName,
 } from "../../records/format/removal-stages.ts";
-import { CONTAINMENT_ORDER, PLANE_NAMES, PLANE_NUMBERS, type PlaneName } from "../plane-order.ts";
+import { CONTAINMENT_ORDER, PLANE_NUMBERS, type PlaneName, READMISSION_ORDER } from "../plane-order.ts";
 import type { OnBadHead } from "../reconcile/accept-head.ts";
 import type { Objection } from "./run-step.ts";
 
@@ -80,7 +80,7 @@ export function removalStep(kind: Kind, name: StageName): Step {
 /** Planes 1 to 5, each observed open before the next, after a commit that retires what was pinned. */
 export const READMISSION = {
   ...{ name: "re-admission", commits: "each", onBadHead: "refuse" },
-  steps: steps("open", PLANE_NAMES, ["plane", "partner"]),
+  steps: steps("open", READMISSION_ORDER, ["plane", "partner"]),
 } as const satisfies Procedure;
 
 function ofAgent(name: string, direction: Direction, plane: PlaneName, more: readonly PlaneStep[] = []) {

@@ -7,12 +7,12 @@ import type { RequestOptions, Transport } from "@a2a-js/sdk/client";
 import { MESSAGE_ID_IDEMPOTENCY } from "../../../cards/card-fields.ts";
 import type { Clock } from "../../../domain/clock.ts";
 import { type AgentEntry, mayBePrivate } from "../../../rendered-files/agents-file.ts";
+import { chooseInterface, isSoundEvent, openTransport, type PeerCard } from "./choose-interface.ts";
 import { A2aFailure, type A2aFailureKind, classify } from "./classify-failure.ts";
 import { type AgentHttp, Exchange } from "./http-exchange.ts";
 import { type Question, sendRequest, sendResult, streamUpdate, taskView } from "./protocol.ts";
 import { startLimit } from "./time-limit.ts";
 import type { createTokenSource } from "./token-cache.ts";
-import { chooseInterface, isSoundEvent, openTransport, type PeerCard } from "./transport.ts";
 
 export type AgentOperation = "send" | "stream" | "subscribe" | "get" | "list" | "cancel";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { chooseInterface } from "../../../../../src/bridge/delegation/a2a/transport.ts";
+import { chooseInterface } from "../../../../../src/bridge/delegation/a2a/choose-interface.ts";
 
 const CARD_URL = "https://b.test/.well-known/agent-card.json";
 const offer = (url: string, protocolBinding = "JSONRPC", protocolVersion = "1.0", tenant?: string) => ({
