@@ -4,9 +4,18 @@
 // comes after `limits.roomGate` gives the turn to its room's next delegation, and has a due time of its own from then on.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
+import { Batches } from "../../runtime/concurrency.ts";
 import { type Share, Shares } from "./claim-shares.ts";
 import type { ContentKeys } from "./content-keys.ts";
-import { type ClaimRequest, canServe, columnsOf, statement, toTime } from "./postgres.ts";
+import {
+  type ClaimRequest,
+  canServe,
+  columnsOf,
+  leaseLost,
+  NOT_FLUSHED,
+  statement,
+  toTime,
+} from "./postgres.ts";
 import { a2aMessageId, openPrompt, type Prompt } from "./prompts.ts";
 import { advanceRoom } from "./room-order.ts";
 import type { OpenState, TerminalReason } from "./states.ts";
@@ -99,8 +108,7 @@ export const CLAIMED_COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_e
 
 // No room is found by an expression, so that rooms are read first, and of each its head: planned while the tables are
 // empty, the statement would else read every delegation there is.
-// The commit of a claim does not wait for the disk. Whatever follows from it is committed later, and with it the claim;
-// when the server ends before that, the delegation is claimed again.
+// A claim is not flushed: when the server ends, the delegation is claimed again.
 const CLAIM_HEADS = statement<HeadRow>("claim_heads")`
   WITH heads AS MATERIALIZED (
     SELECT d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings
@@ -128,7 +136,7 @@ const CLAIM_HEADS = statement<HeadRow>("claim_heads")`
     RETURNING ${CLAIMED_COLUMNS}, h.state AS "resumedFrom"
   )
   SELECT (SELECT count(*)::int FROM stepped_over) AS "steppedOver", c.*
-  FROM (SELECT set_config('synchronous_commit', 'off', true)) one LEFT JOIN claimed c ON true`;
+  FROM ${NOT_FLUSHED} LEFT JOIN claimed c ON true`;
 
 const CLAIM_DUE = statement<DelegationRow>("claim_due")`
   WITH due AS MATERIALIZED (
@@ -140,17 +148,17 @@ const CLAIM_DUE = statement<DelegationRow>("claim_due")`
     state = CASE WHEN d.state = 'queued' OR d.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
                  ELSE d.state END,
     lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1, tried_at = COALESCE(d.tried_at, $3)
-  FROM due WHERE d.id = due.id
+  FROM due, ${NOT_FLUSHED} WHERE d.id = due.id
   RETURNING ${CLAIMED_COLUMNS}, CASE WHEN due.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
     ELSE due.state END AS "resumedFrom"`;
 
-// Sets the due time of rooms whose heads are among the delegations in the CTE `held` to $4. Their rooms, and those in
-// which `leaves` holds, are locked in ascending order, as admissions lock them.
-const headsAt4 = (leaves: string) => `locked AS MATERIALIZED (
+// Sets the due time of rooms whose heads are among the delegations in the CTE `held` to the end of their leases, or of their
+// wait. Their rooms, and those in which `leaves` holds, are locked in ascending order, as admissions lock them.
+const headsOfHeld = (leaves: string) => `locked AS MATERIALIZED (
     SELECT room_id FROM bridge_rooms
     WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL OR ${leaves}) ORDER BY room_id FOR UPDATE
   ), heads AS (
-    UPDATE bridge_rooms r SET head_at = $4
+    UPDATE bridge_rooms r SET head_at = h.until
     FROM locked l JOIN held h ON h.room_id = l.room_id
     WHERE h.due_at IS NULL AND r.room_id = l.room_id
       AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
@@ -162,38 +170,41 @@ const RENEW = statement<{ id: string; canceled: boolean }>("renew")`
       lease_until = $4, due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
-    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at
-  ), ${headsAt4("false")}
+    RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at, d.lease_until AS until
+  ), ${headsOfHeld("false")}
   SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`;
 
 // What came meanwhile makes it due at once where it awaits input: a cancellation or an answer. In another state it is due
-// at $4, canceled or not. A task that has begun is not queued again.
-// A head keeps holding its room until $4, unless that is later than $8 milliseconds after its first try: then its room
-// continues at the end of that time, and the delegation is due at $4, as every delegation is that its room is past.
+// at `until`, canceled or not. A task that has begun is not queued again.
+// A head keeps holding its room until then, unless that is later than $11 milliseconds after its first try: then its room
+// continues at the end of that time, and the delegation is due at `until`, as every delegation is that its room is past.
+// A release is not flushed: when the server ends, the lease runs out.
 const LEAVES = "state IN ('queued', 'dispatching') AND due_at IS NOT NULL";
-const RELEASE = statement("release")`
+const RELEASE = statement<{ id: string; fence: string }>("release")`
   WITH held AS (
     UPDATE bridge_delegations d SET
       lease_holder = NULL, lease_until = NULL,
-      attempts = CASE WHEN $9 THEN 0 ELSE d.attempts + $5 END, streams_opened = COALESCE($10, d.streams_opened),
-      faults = COALESCE($11, d.faults),
-      a2a_unsettled = d.a2a_unsettled AND NOT $6, retry_reason = COALESCE($7, d.retry_reason),
-      state = CASE WHEN d.state = 'dispatching' AND d.a2a_task_id IS NULL AND NOT (d.a2a_unsettled AND NOT $6)
+      attempts = CASE WHEN l.progressed THEN 0 ELSE d.attempts + l.tries END,
+      streams_opened = COALESCE(l.streams, d.streams_opened), faults = COALESCE(l.faults, d.faults),
+      a2a_unsettled = d.a2a_unsettled AND NOT l.undelivered, retry_reason = COALESCE(l.reason, d.retry_reason),
+      state = CASE WHEN d.state = 'dispatching' AND d.a2a_task_id IS NULL AND NOT (d.a2a_unsettled AND NOT l.undelivered)
                    THEN 'queued' ELSE d.state END,
       due_at = CASE WHEN d.state = 'awaiting_input' AND (d.prompt IS NOT NULL OR d.cancel_requested_at IS NOT NULL)
                     THEN to_timestamp(0)
-                    WHEN d.due_at IS NOT NULL OR $4 > d.tried_at + $8 * interval '1 millisecond'
-                    THEN $4::timestamptz END
-    FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
+                    WHEN d.due_at IS NOT NULL OR l.until > d.tried_at + $11 * interval '1 millisecond'
+                    THEN l.until END
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[], $5::int[], $6::bool[], $7::text[], $8::bool[],
+        $9::int[], $10::int[])
+      AS l (id, holder, fence, until, tries, undelivered, reason, progressed, streams, faults), ${NOT_FLUSHED}
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
-    RETURNING d.id, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at,
-      d.tried_at + $8 * interval '1 millisecond' AS gate_until
-  ), ${headsAt4(LEAVES)}, moved AS (
+    RETURNING d.id, d.fence, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at, l.until,
+      d.tried_at + $11 * interval '1 millisecond' AS gate_until
+  ), ${headsOfHeld(LEAVES)}, moved AS (
     SELECT h.* FROM held h JOIN locked l ON l.room_id = h.room_id WHERE ${LEAVES}
   ), advanced AS (${advanceRoom("m.gate_until", 0)}
       AND r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal
   )
-  SELECT 1 FROM held`;
+  SELECT id, fence FROM held`;
 
 export function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
   const { id, fence, sealedPrompt, answerEventId, ...fields } = row;
@@ -216,26 +227,35 @@ type HeadRow = (DelegationRow | { readonly id: undefined }) & { readonly stepped
 
 const isClaimed = (row: HeadRow): row is DelegationRow & HeadRow => row.id !== undefined;
 
-function leaseArrays(leases: readonly Lease[]): unknown[][] {
-  // Rows are locked in ascending order, so that two processes never deadlock.
-  const sorted = [...leases].sort((a, b) => (BigInt(a.delegationId) < BigInt(b.delegationId) ? -1 : 1));
-  return columnsOf(sorted, "delegationId", "holder", "fence");
+// Rows are locked in ascending order, so that two processes never deadlock.
+const inOrder = <Held extends Lease>(leases: readonly Held[]): readonly Held[] =>
+  leases.toSorted((a, b) => (BigInt(a.delegationId) < BigInt(b.delegationId) ? -1 : 1));
+
+interface Release extends Lease {
+  readonly until: Date;
+  readonly tries: 0 | 1;
+  readonly note: DeferNote;
 }
 
-function releaseValues(
-  leases: readonly Lease[],
-  until: number,
-  attempts: 0 | 1,
-  roomGateMs: number,
-  { reason, undelivered = false, followed }: DeferNote = {},
-): unknown[] {
-  const { hasProgressed = false, streamsOpened, faults } = followed ?? {};
-  const noted = [undelivered, reason, roomGateMs, hasProgressed, streamsOpened, faults];
-  return [...leaseArrays(leases), toTime(until), attempts, ...noted];
+function releaseValues(releases: readonly Release[], roomGateMs: number): unknown[] {
+  const rows = inOrder(releases).map(({ note, ...release }) => {
+    const { reason, undelivered = false, followed } = note;
+    const { hasProgressed = false, streamsOpened, faults } = followed ?? {};
+    return { ...release, undelivered, reason, hasProgressed, streamsOpened, faults };
+  });
+  const released = columnsOf(rows, "delegationId", "holder", "fence", "until", "tries");
+  const noted = columnsOf(rows, "undelivered", "reason", "hasProgressed", "streamsOpened", "faults");
+  return [...released, ...noted, roomGateMs];
 }
 
 export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) {
   let isTurnOfDue = false;
+  const release = async (releases: readonly Release[]) => {
+    const held = await RELEASE.rows(pool, releaseValues(releases, roomGateMs));
+    const fences = new Map(held.map(({ id, fence }) => [id, fence]));
+    return releases.map(({ delegationId, fence }) => fences.get(delegationId) === fence);
+  };
+  const deferrals = new Batches(release);
   return {
     async claim(request: ClaimRequest & { readonly holder: string; readonly share?: Share<AgentId> }) {
       const { holder, limit, share, ghosts = [] } = request;
@@ -282,20 +302,26 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
 
     /** Work on delegations that are not in `held` must be dropped; those in `canceled` are to be canceled. */
     async renew(leases: readonly Lease[], leaseUntil: number) {
-      const held = await RENEW.rows(pool, [...leaseArrays(leases), toTime(leaseUntil)]);
+      const columns = columnsOf(inOrder(leases), "delegationId", "holder", "fence");
+      const held = await RENEW.rows(pool, [...columns, toTime(leaseUntil)]);
       return {
         held: new Set(held.map((row) => row.id)),
         canceled: new Set(held.filter((row) => row.canceled).map((row) => row.id)),
       };
     },
 
-    /** A head keeps holding its room unless `wakeAt` is later than `roomGateMs` after its first try. */
-    async defer(lease: Lease, wakeAt: number, note?: DeferNote): Promise<void> {
-      await RELEASE.held(pool, releaseValues([lease], wakeAt, 1, roomGateMs, note), nameOf(lease));
+    /**
+     * A head keeps holding its room unless `wakeAt` is later than `roomGateMs` after its first try.
+     * @throws DrawbridgeError `lease_lost`
+     */
+    async defer(lease: Lease, wakeAt: number, note: DeferNote = {}): Promise<void> {
+      const isHeld = await deferrals.run({ ...lease, until: toTime(wakeAt), tries: 1, note });
+      if (!isHeld) throw leaseLost(nameOf(lease));
     },
 
     /** Releases leases at once, for another process to claim (drain). Leases that were lost meanwhile are skipped. */
-    release: (leases: readonly Lease[], now: number) =>
-      RELEASE.run(pool, releaseValues(leases, now, 0, roomGateMs)),
+    async release(leases: readonly Lease[], now: number): Promise<void> {
+      await release(leases.map((lease) => ({ ...lease, until: toTime(now), tries: 0, note: {} })));
+    },
   };
 }

@@ -125,6 +125,12 @@ export const statement =
     };
   };
 
+/**
+ * In the FROM of a statement whose commit need not wait for the disk: whatever follows from it is committed later, and with
+ * it this. Only for what is done again, or comes again, when the server ends before that.
+ */
+export const NOT_FLUSHED = "(SELECT set_config('synchronous_commit', 'off', true)) not_flushed";
+
 /** One array of each of these fields, for `unnest`; undefined becomes NULL. */
 export function columnsOf<Item>(items: readonly Item[], ...fields: readonly (keyof Item)[]): unknown[][] {
   return fields.map((field) => items.map((item) => item[field]));

@@ -6,7 +6,15 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Batches } from "../../runtime/concurrency.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { HELD, heldBy, type Lease } from "./leases.ts";
-import { type ClaimRequest, canServe, claimValues, columnsOf, statement, toTime } from "./postgres.ts";
+import {
+  type ClaimRequest,
+  canServe,
+  claimValues,
+  columnsOf,
+  NOT_FLUSHED,
+  statement,
+  toTime,
+} from "./postgres.ts";
 import type { DelegationState, TerminalReason } from "./states.ts";
 import { replyTransactionId } from "./transaction-ids.ts";
 
@@ -64,10 +72,7 @@ const CLAIM = statement<Omit<ClaimedStatus, "report"> & { readonly report?: Buff
     s.report, s.event_id AS "eventId", s.first_attempted_at AS "firstAttemptedAt", s.shown, s.pinned,
     s.attempts`;
 
-// Neither a report nor a deferral is worth waiting for the disk: of a server that ends, the agent reports again, and a
-// status that was claimed is due when its lease ends.
-const NOT_FLUSHED = "(SELECT set_config('synchronous_commit', 'off', true)) not_flushed";
-
+// Neither a report nor a deferral is flushed: the agent reports again, and a status that was claimed is due when its lease ends.
 // The agent may report before the message is due.
 const REPORT = statement("record_report")`
   INSERT INTO bridge_statuses (delegation_id, report, due_at)
