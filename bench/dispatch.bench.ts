@@ -10,7 +10,8 @@ import { ms, summarize } from "./support/measure.ts";
 import { size } from "./support/size.ts";
 
 const PER_SECOND = 50;
-const WARM_UP = 100;
+/** Half a minute, until what runs at each mention is compiled. */
+const WARM_UP = size(1_500, 100);
 const MEASURED = size(1_000, 100);
 const ROOMS = 40;
 

@@ -137,12 +137,13 @@ async function run({ postgresUrl, progress }: BenchContext) {
         measure: `${processes} ${processes === 1 ? "process" : "processes"}, ${load.name}`,
         ours: `${rate.toFixed(0)} questions per second`,
         reference: `${floor.toFixed(0)} commits per second`,
-        bar:
-          processes === 2 && !isBounded
+        bar: isBounded
+          ? "none"
+          : processes === 2
             ? `≥ ${PER_SECOND_MIN} per second; ≥ ${TIMES_WITH_TWO_MIN} × one process on ${CORES_TO_SCALE} cores or more`
             : `≥ ${PER_SECOND_MIN} per second`,
         outcome: `${times.toFixed(2)} × one process; ${(floor / rate).toFixed(1)} commits of the floor and ${processorMs.toFixed(1)} ms of processor time for each`,
-        met: rate >= PER_SECOND_MIN && (!mustScale || times >= TIMES_WITH_TWO_MIN),
+        met: isBounded || (rate >= PER_SECOND_MIN && (!mustScale || times >= TIMES_WITH_TWO_MIN)),
         numbers: { ours: rate, reference: floor, unit: "per second" },
       });
     }
