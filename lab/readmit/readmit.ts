@@ -3,7 +3,7 @@
 import * as z from "zod";
 import { PLANE_NUMBERS } from "../../src/federation/plane-order.ts";
 import type { RoomsChoice } from "../../src/federation/registry/committed-records.ts";
-import { READMISSION } from "../../src/federation/workflow/procedure.ts";
+import { READMISSION } from "../../src/federation/workflow/procedures.ts";
 import { type AskResult, ask } from "../ask/ask.ts";
 import { type Lab, SOURCES } from "../lab.ts";
 import { commandFailed, Operator } from "../observe/operator.ts";

@@ -7,7 +7,7 @@ import type { ServerName } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";
 import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
-import { Limits, Retention, section } from "./limits-and-retention.ts";
+import { KeyWaits, Limits, Retention, section } from "./default-limits-and-waits.ts";
 
 const text = (form: RegExp) => z.string().regex(form);
 
@@ -21,13 +21,7 @@ const Encryption = section({
   /** 32-byte keys, base64, one a line: the first seals the keys of the ghosts' stores, all of them open. */
   storeKeys: SecretReference.optional(),
   threads: z.int().min(1).max(64).default(2),
-  sessionRetention: durationMs("90d", { min: "14d" }),
-  keyWait: durationMs("15m", { min: "1s" }),
-  keyRequests: section({
-    attempts: z.int().min(0).max(100).default(5),
-    firstAfter: durationMs("5s", { min: "100ms" }),
-    longestWait: durationMs("2m", { min: "1s" }),
-  }),
+  ...KeyWaits,
   senderDevices: z.enum(["allow_all", "cross_signed", "verified"]).default("allow_all"),
   verifiedIdentities: z
     .array(z.strictObject({ user: z.string().min(1), masterKey: text(/^[A-Za-z0-9+/]{43}$/) }))

@@ -1,7 +1,7 @@
 // The five planes that admit a partner, and the orders in which they are closed and opened.
 // Invariants: closing goes from what stops a partner fastest to what cannot be taken back quickly; the transport is
 // closed last, because a ban that is made after it never arrives. The reconciler opens in reverse; a removal's order is
-// that of its stages (removal-stages.ts); the steps are in workflow/procedure.ts.
+// that of its stages (removal-stages.ts); the steps are in workflow/procedures.ts.
 import {
   PLANE_NAMES,
   PLANE_OF_STAGE,

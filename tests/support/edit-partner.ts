@@ -2,7 +2,7 @@
 import { loadRegistry } from "../../src/federation/registry/load.ts";
 import type { PartnerEntry, PlaneState } from "../../src/federation/registry/partner.ts";
 import { stepEdits } from "../../src/federation/workflow/plan.ts";
-import type { Step } from "../../src/federation/workflow/procedure.ts";
+import type { Step } from "../../src/federation/workflow/procedures.ts";
 import { editYaml } from "../../src/runtime/edit-yaml.ts";
 import { registryFiles } from "./sample-files.ts";
 

@@ -10,7 +10,7 @@ import { acceptedState } from "../../federation/reconcile/accept-head.ts";
 import { openFederation, type Reporter } from "../../federation/reconcile/context.ts";
 import { findPartner } from "../../federation/registry/partner.ts";
 import type { Plan, PlannedStep } from "../../federation/workflow/plan.ts";
-import type { StepStatus } from "../../federation/workflow/procedure.ts";
+import type { StepStatus } from "../../federation/workflow/procedures.ts";
 import type { JudgedCondition } from "../../federation/workflow/run-step.ts";
 import type { Verdict } from "../../records/conditions/condition.ts";
 import { isSettled } from "../../records/conditions/evaluate.ts";

@@ -8,7 +8,7 @@ import { type OffboardingContext, recordFacts, trustOf } from "../../federation/
 import { findRun, type Run } from "../../federation/offboarding/run/run-file.ts";
 import { statusOf, waitedFor } from "../../federation/offboarding/steps/status.ts";
 import { planeLabel } from "../../federation/plane-order.ts";
-import type { Block } from "../../federation/workflow/procedure.ts";
+import type { Block } from "../../federation/workflow/procedures.ts";
 import { type DeploymentOptions, OPTION, print, required, say } from "./command.ts";
 import { openForCommand } from "./federation.ts";
 

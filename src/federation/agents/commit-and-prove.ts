@@ -23,7 +23,7 @@ import { filesOf } from "../reconcile/desired-state.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { judgePlane, reconciledItems, type Seal, sealFor } from "../workflow/observe-plane.ts";
-import { PIN } from "../workflow/procedure.ts";
+import { PIN } from "../workflow/procedures.ts";
 import { type JudgedCondition, type Reached, runStep } from "../workflow/run-step.ts";
 import { cardIdentityOf, refuse } from "./identity-rules.ts";
 

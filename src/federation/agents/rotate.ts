@@ -23,7 +23,7 @@ import { ORGANISATION_FILE } from "../registry/organisation.ts";
 import type { Registry } from "../registry/partner.ts";
 import { retiredKeyOf, thumbprintOf, withCardKeys } from "../registry/retired-identities.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { ROTATE } from "../workflow/procedure.ts";
+import { ROTATE } from "../workflow/procedures.ts";
 import { type AgentParts, cardItems, commitIdentity, isSignedBy, proveIdentity } from "./commit-and-prove.ts";
 import { cardIdentityOf, guardRotation, refuse } from "./identity-rules.ts";
 

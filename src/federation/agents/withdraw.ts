@@ -12,7 +12,7 @@ import type { Federation } from "../reconcile/context.ts";
 import { type DesiredState, desiredPlane } from "../reconcile/desired-state.ts";
 import { applicantsOf, findPartner, partnerEntry, type Registry } from "../registry/partner.ts";
 import type { Seal } from "../workflow/observe-plane.ts";
-import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedure.ts";
+import { WITHDRAW_OFFERED, WITHDRAW_PINNED } from "../workflow/procedures.ts";
 import { type AgentParts, askBridge, commitIdentity, partsOf, proveIdentity } from "./commit-and-prove.ts";
 import { agentOf, consumerOf, retireEdits } from "./identity-rules.ts";
 

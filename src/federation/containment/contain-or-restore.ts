@@ -13,7 +13,7 @@ import { type Act, ContainmentRecord, containmentRecordPath } from "../registry/
 import { findPartner, type PartnerEntry, planeState } from "../registry/partner.ts";
 import { asking } from "../workflow/observe-plane.ts";
 import { commitStep } from "../workflow/plan.ts";
-import { CONTAIN, RESTORE } from "../workflow/procedure.ts";
+import { CONTAIN, RESTORE } from "../workflow/procedures.ts";
 import { appliedIn, OPEN_WITHIN_MS, observeStep, runStep, type StepResult } from "../workflow/run-step.ts";
 
 export const PROCEDURES = { contain: CONTAIN, restore: RESTORE } as const;

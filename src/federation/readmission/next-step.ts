@@ -18,7 +18,7 @@ import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
 import { asking } from "../workflow/observe-plane.ts";
 import { commitStep, plan } from "../workflow/plan.ts";
-import { labelOf, READMISSION, type StepStatus } from "../workflow/procedure.ts";
+import { labelOf, READMISSION, type StepStatus } from "../workflow/procedures.ts";
 import { foundIn, type JudgedCondition, notMet, OPEN_WITHIN_MS, runStep } from "../workflow/run-step.ts";
 import {
   currentStep,

@@ -35,7 +35,7 @@ import { ServerKeyId } from "../registry/retired-identities.ts";
 import { retiredIn } from "../registry/retired-identities-checks.ts";
 import type { Revision } from "../repository/repository.ts";
 import type { StateFolder } from "../state/folder.ts";
-import { type PlaneStep, READMISSION } from "../workflow/procedure.ts";
+import { type PlaneStep, READMISSION } from "../workflow/procedures.ts";
 
 const Stage = z.strictObject({
   revision: GitRevision,

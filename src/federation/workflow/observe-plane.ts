@@ -20,7 +20,7 @@ import { isPublicForOthers } from "../probes/read-answers.ts";
 import type { Federation } from "../reconcile/context.ts";
 import type { DesiredState } from "../reconcile/desired-state.ts";
 import { applicantsOf, findPartner, type Partner, planeState } from "../registry/partner.ts";
-import type { Step } from "./procedure.ts";
+import type { Step } from "./procedures.ts";
 import { type JudgedCondition, judged, type Observed, type Reached } from "./run-step.ts";
 
 export const RECONCILED = "reconciled";

@@ -19,7 +19,7 @@ import type { Federation } from "../reconcile/context.ts";
 import { findPartner, type PartnerEntry, partnerEntry, retireAll } from "../registry/partner.ts";
 import { retiredIn } from "../registry/retired-identities-checks.ts";
 import { git } from "../repository/git.ts";
-import { labelOf, type Procedure, type Step } from "./procedure.ts";
+import { labelOf, type Procedure, type Step } from "./procedures.ts";
 
 /** `steps`: what is left, in the order in which it will be done; `partner`: the server name. */
 export type Plan = Readonly<Awaited<ReturnType<typeof plan>>>;

@@ -16,7 +16,7 @@ import type { Federation } from "../../reconcile/context.ts";
 import { stateAt } from "../../reconcile/desired-state.ts";
 import type { Revision } from "../../repository/repository.ts";
 import type { ObserveFromOutside } from "../../workflow/observe-plane.ts";
-import type { Block } from "../../workflow/procedure.ts";
+import type { Block } from "../../workflow/procedures.ts";
 import type { JudgedCondition } from "../../workflow/run-step.ts";
 import { RecordError } from "../private-record/check.ts";
 import { requireRecord } from "../private-record/file.ts";

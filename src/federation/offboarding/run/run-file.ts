@@ -27,7 +27,7 @@ import { acceptedState } from "../../reconcile/accept-head.ts";
 import { type Federation, timestamp } from "../../reconcile/context.ts";
 import { findPartner } from "../../registry/partner.ts";
 import { damagedFile, type StateFolder } from "../../state/folder.ts";
-import { removal } from "../../workflow/procedure.ts";
+import { removal } from "../../workflow/procedures.ts";
 import { JudgedCondition } from "../../workflow/run-step.ts";
 
 /** Names its subject exactly, and counts only once it stands in a signed statement. */

@@ -17,7 +17,7 @@ import { type Partner, partnerEntry, planeState } from "../../registry/partner.t
 import { parseRevision } from "../../repository/repository.ts";
 import { checkRepository } from "../../work-tree/check.ts";
 import { observePlane, RECONCILED, type Seal, sealFor, subjectWord } from "../../workflow/observe-plane.ts";
-import { removal, removalStep } from "../../workflow/procedure.ts";
+import { removal, removalStep } from "../../workflow/procedures.ts";
 import { HINTS, judged, type Objection, objectTo, type Reached, runStep } from "../../workflow/run-step.ts";
 import { BASELINE_HINT, type RecordFacts, type RunContext, registryBefore } from "../run/context.ts";
 import { counterpartyIn, readDutiesEvidence, readStage, type StageProgress } from "../run/run-file.ts";

@@ -9,7 +9,7 @@ import { RecordRefused } from "../../../records/verify/reasons.ts";
 import { applyPlanes, type PlaneResult, performAct } from "../../containment/contain-or-restore.ts";
 import { planeLabel } from "../../plane-order.ts";
 import { timestamp } from "../../reconcile/context.ts";
-import { removalStep } from "../../workflow/procedure.ts";
+import { removalStep } from "../../workflow/procedures.ts";
 import { type OffboardingContext, type RunContext, requireOpen, trustOf, withRun } from "../run/context.ts";
 import { changeRun, counterpartyIn, findRun, type Run, signingKeyOf } from "../run/run-file.ts";
 import { exportStatements, importStatements } from "./exchange.ts";

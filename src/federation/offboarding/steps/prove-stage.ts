@@ -18,7 +18,7 @@ import { timestamp } from "../../reconcile/context.ts";
 import { findPartner, type Partner, partnerEntry } from "../../registry/partner.ts";
 import type { Revision } from "../../repository/repository.ts";
 import { commitStep } from "../../workflow/plan.ts";
-import { labelOf, removal, removalStep } from "../../workflow/procedure.ts";
+import { labelOf, removal, removalStep } from "../../workflow/procedures.ts";
 import { closedUnnamed, NAME_OR_WITHDRAW } from "../private-record/file.ts";
 import { OffboardingBlocked, type RunContext, registryBefore } from "../run/context.ts";
 import {

@@ -29,7 +29,7 @@ import { acceptedState } from "../../reconcile/accept-head.ts";
 import { timestamp } from "../../reconcile/context.ts";
 import { partnerEntry } from "../../registry/partner.ts";
 import { recentDrift } from "../../state/plane-records.ts";
-import { removal, removalStep } from "../../workflow/procedure.ts";
+import { removal, removalStep } from "../../workflow/procedures.ts";
 import {
   blockedBy,
   blocksIn,

@@ -10,7 +10,7 @@ import { envelopesByPlace, makerOf, stagesIn, statementIn } from "../../../recor
 import { waiverText } from "../../../records/verify/report.ts";
 import { placeOf } from "../../../records/verify/verify-stages.ts";
 import { plan } from "../../workflow/plan.ts";
-import { labelOf, removal, removalStep, type Step, type StepStatus } from "../../workflow/procedure.ts";
+import { labelOf, removal, removalStep, type Step, type StepStatus } from "../../workflow/procedures.ts";
 import { blocksIn, type OffboardingContext, registryBefore, withRun } from "../run/context.ts";
 import {
   counterpartyIn,

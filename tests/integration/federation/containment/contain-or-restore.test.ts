@@ -15,7 +15,7 @@ import { partnerEntry } from "../../../../src/federation/registry/partner.ts";
 import type { Revision } from "../../../../src/federation/repository/repository.ts";
 import { readHead, writeHead } from "../../../../src/federation/state/plane-records.ts";
 import { plan } from "../../../../src/federation/workflow/plan.ts";
-import { CONTAIN } from "../../../../src/federation/workflow/procedure.ts";
+import { CONTAIN } from "../../../../src/federation/workflow/procedures.ts";
 import {
   AT,
   allowedSigners,

@@ -1,5 +1,6 @@
-// What the bridge takes at most, how long it waits, and how long it keeps what has ended: the sections `limits` and `retention`
-// of its configuration. docs/reference/configuration.md says what each key means.
+// What the bridge takes at most, how long it waits, and how long it keeps what has ended, with the defaults: the sections
+// `limits` and `retention` of its configuration, and the waits of `encryption`. docs/reference/configuration.md says what
+// each key means.
 import * as z from "zod";
 import { durationMs } from "../domain/duration.ts";
 
@@ -51,3 +52,14 @@ export const Retention = section({
   messageIndices: durationMs("400d", { min: "120d" }),
   deviceInbox: durationMs("1h", { min: "10m" }),
 });
+
+/** For room keys, and how long they are kept without use. */
+export const KeyWaits = {
+  sessionRetention: durationMs("90d", { min: "14d" }),
+  keyWait: durationMs("15m", { min: "1s" }),
+  keyRequests: section({
+    attempts: z.int().min(0).max(100).default(5),
+    firstAfter: durationMs("5s", { min: "100ms" }),
+    longestWait: durationMs("2m", { min: "1s" }),
+  }),
+};
