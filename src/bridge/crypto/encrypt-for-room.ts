@@ -9,8 +9,8 @@ import type { GhostActor } from "../matrix/http.ts";
 import { DONE, type Outcome, ok, refused } from "../matrix/request-result.ts";
 import type { EventContent } from "../matrix/send-once.ts";
 import type { GhostDevice } from "./ghost-device.ts";
-import type { RoomEncryption } from "./machine.ts";
 import type { Machines } from "./machines.ts";
+import type { RoomEncryption } from "./room-key-recipients.ts";
 
 const ROTATION_MESSAGES = 100;
 const ROTATION_MS = 7 * 24 * 60 * 60 * 1_000;

@@ -1,12 +1,9 @@
-// One ghost's OlmMachine over its durable store. Invariants: room keys of answers go only to devices whose questions the
-// policy believes, and an event for all devices shares no session with an answer; calls run one after the other, and what
-// one changed is committed before it resolves; a machine that could not commit is ahead of its store, and answers no more.
+// One ghost's OlmMachine over its durable store. Invariants: an event for all devices shares no session with an answer; calls
+// run one after the other, and what one changed is committed before it resolves; a machine that could not commit is ahead of
+// its store, and answers no more.
 import { isDeepStrictEqual } from "node:util";
 import {
-  CollectStrategy,
   DeviceId,
-  EncryptionSettings,
-  HistoryVisibility,
   OlmMachine,
   RoomId as SdkRoomId,
   UserId as SdkUserId,
@@ -24,7 +21,6 @@ import {
   type DeviceTrustPolicy,
   decryptEvent,
   type EncryptedRoomEvent,
-  hasComparedIdentity,
   SenderDevices,
   WithheldCodes,
 } from "./decrypt-event.ts";
@@ -39,33 +35,12 @@ import {
   signingKeysUpload,
   toRequests,
 } from "./olm-machine-adapter.ts";
+import { type RoomEncryption, type Shared, shareRoomKey } from "./room-key-recipients.ts";
 import { StoreRecords, type StoreRecordsDependencies } from "./store-records.ts";
 import type { StoreHolder } from "./store-writer.ts";
 
 export interface ClaimedStore extends StoreHolder, Omit<CryptoStoreRow, "sealedKey"> {
   readonly key: Uint8Array;
-}
-
-export interface RoomEncryption {
-  readonly rotationMessages: number;
-  readonly rotationMs: number;
-  readonly forAllDevices: boolean;
-}
-
-type Shared = { readonly users: readonly UserId[]; readonly settings: RoomEncryption };
-
-function encryptionSettings(room: RoomEncryption): EncryptionSettings {
-  const settings = new EncryptionSettings();
-  settings.rotationPeriodMessages = BigInt(room.rotationMessages);
-  // The library counts microseconds.
-  settings.rotationPeriod = BigInt(room.rotationMs) * 1_000n;
-  // Nobody is told to share the keys with those who join later.
-  settings.historyVisibility = HistoryVisibility.Joined;
-  settings.sharingStrategy = room.forAllDevices
-    ? CollectStrategy.allDevices()
-    : // Only devices that their owner has signed.
-      CollectStrategy.identityBasedStrategy();
-  return settings;
 }
 
 const isOfVerification = ({ eventType = "" }: OutgoingRequest) => eventType.startsWith("m.key.verification.");
@@ -209,21 +184,10 @@ export class GhostMachine {
       // indices of its sessions a second time.
       if (this.#begun.get(room) !== forAllDevices) await machine.invalidateGroupSession(new SdkRoomId(room));
       this.#begun.set(room, forAllDevices);
-      const requests = await this.#share(machine, room, { users, settings });
+      const requests = await shareRoomKey(machine, this.#policy, room, { users, settings });
       this.#shared.set(room, { users, settings });
       return requests;
     });
-  }
-
-  async #share(machine: OlmMachine, room: RoomId, { users, settings }: Shared) {
-    const policy = this.#policy;
-    const comparesIdentities = !settings.forAllDevices && policy.senderDevices === "verified";
-    const recipients: UserId[] = [];
-    for (const user of users) {
-      if (!comparesIdentities || (await hasComparedIdentity(machine, user, policy))) recipients.push(user);
-    }
-    const options = encryptionSettings(settings);
-    return toRequests(await machine.shareRoomKey(new SdkRoomId(room), sdkUsers(recipients), options));
   }
 
   /** The content of the `m.room.encrypted` event. The session must have been shared just before. */
@@ -232,7 +196,7 @@ export class GhostMachine {
       const shared = this.#shared.get(room);
       this.#shared.delete(room);
       // The library panics on a session that expired since it was shared, so it is shared once more.
-      if (shared === undefined || (await this.#share(machine, room, shared)).length > 0) {
+      if (shared === undefined || (await shareRoomKey(machine, this.#policy, room, shared)).length > 0) {
         throw new DrawbridgeError("internal", "the room's session has to be shared again");
       }
       const sealed = await machine.encryptRoomEvent(new SdkRoomId(room), eventType, JSON.stringify(content));

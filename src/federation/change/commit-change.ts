@@ -8,8 +8,8 @@ import type { OnBadHead } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
 import { renderedChanges } from "../reconcile/desired-state.ts";
 import { loadRegistry, type RegistryFile } from "../registry/load.ts";
+import { canReadSigners, unsignedAmong } from "../repository/commit-signatures.ts";
 import { type NewCommit, type Revision, writeCommit } from "../repository/repository.ts";
-import { canReadSigners, unsignedAmong } from "../repository/signatures.ts";
 import { type ChangeBase, changeBase } from "./change-base.ts";
 
 /** Edits of one file of the registry, if any, and records besides. */

@@ -13,9 +13,9 @@ import {
   retirementsIn,
   withoutReadmission,
 } from "../registry/retired-identities-checks.ts";
+import { canReadSigners, refusedCommits, unsignedAmong } from "../repository/commit-signatures.ts";
 import { GitBounds } from "../repository/git.ts";
 import type { Revision } from "../repository/repository.ts";
-import { canReadSigners, refusedCommits, unsignedAmong } from "../repository/signatures.ts";
 import { type Refusal, readHead } from "../state/plane-records.ts";
 import type { Federation } from "./context.ts";
 import {

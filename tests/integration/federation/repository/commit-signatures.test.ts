@@ -3,15 +3,15 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import {
+  refusedCommits,
+  type SigningPolicy,
+  unsignedAmong,
+} from "../../../../src/federation/repository/commit-signatures.ts";
+import {
   type Changes,
   type Revision,
   writeCommit,
 } from "../../../../src/federation/repository/repository.ts";
-import {
-  refusedCommits,
-  type SigningPolicy,
-  unsignedAmong,
-} from "../../../../src/federation/repository/signatures.ts";
 import {
   AT,
   AUTHOR,
