@@ -11,8 +11,9 @@ import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { ContentPart, StatusView } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
 import { cancelAndFinish } from "./cancel-task.ts";
-import { canceled, type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
+import { canceled, type DelegationVerdict, endOfPhase, failed, finish } from "./outcomes.ts";
 import { mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
+import { FOLLOW_VERDICTS } from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { outcomeOfRefusal, passOn, readUnsent, recordAndSend } from "./send-reply.ts";
 

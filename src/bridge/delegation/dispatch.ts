@@ -26,11 +26,16 @@ import {
   type Reach,
   rateLimited,
   refused,
-  SEND_VERDICTS,
   UNKNOWN,
 } from "./outcomes.ts";
 import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { dispatchDeadline, givenUp, retryOrGiveUp, settleEarlier } from "./retry-or-give-up.ts";
+import {
+  dispatchDeadline,
+  givenUp,
+  retryOrGiveUp,
+  SEND_VERDICTS,
+  settleEarlier,
+} from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
 

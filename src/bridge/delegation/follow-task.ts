@@ -8,9 +8,9 @@ import { type AgentUpdate, type ContentPart, isAnswered, type TaskUpdate } from 
 import { ask } from "./agent-question.ts";
 import { AnswerAssembly } from "./answer-text.ts";
 import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
-import { type DelegationVerdict, endOfPhase, FOLLOW_VERDICTS, failed, finish } from "./outcomes.ts";
+import { type DelegationVerdict, endOfPhase, failed, finish } from "./outcomes.ts";
 import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { ASKED_WAIT_MS_MAX } from "./retry-or-give-up.ts";
+import { ASKED_WAIT_MS_MAX, FOLLOW_VERDICTS } from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
 

@@ -1,9 +1,8 @@
-// How a step of a delegation ends: what makes an ending (state, stage, reason and notice), the endings that name a rule, and
-// what follows each failure of an agent. docs/reference/delegation-outcomes.md lists every ending in words.
+// How a step of a delegation ends: what makes an ending (state, stage, reason and notice), and the endings that name a rule.
+// docs/reference/delegation-outcomes.md lists every ending in words.
 import type { DelegationOutcome, LimiterRefusal } from "../ledger/delegation-transitions.ts";
 import type { DeferNote } from "../ledger/leases.ts";
 import type { NoticeKind, TerminalReason, TerminalStage } from "../ledger/states.ts";
-import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import type { Phase } from "./a2a/protocol.ts";
 import type { DeferReason } from "./dependencies.ts";
 
@@ -60,39 +59,6 @@ export const refused = (outcome: DelegationOutcome, reach: Reach): DelegationOut
   ...outcome,
   state: reach === "may_have" ? "failed" : "denied",
 });
-
-type FailureVerdict =
-  | { readonly kind: "end"; readonly reason: TerminalReason }
-  | { readonly kind: "retry"; readonly reason: TerminalReason; readonly reach: Reach };
-
-const retry = (reason: TerminalReason, reach: Reach = "surely_absent"): FailureVerdict => {
-  return { kind: "retry", reason, reach };
-};
-const end = (reason: TerminalReason): FailureVerdict => ({ kind: "end", reason });
-
-/** The verdict on each failure of SendMessage and SendStreamingMessage. */
-export const SEND_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
-  not_delivered: retry("agent_unavailable"),
-  not_found: retry("agent_unavailable"),
-  throttled: retry("rate_limited"),
-  unauthenticated: retry("token_refused"),
-  ambiguous: retry("agent_unavailable", "may_have"),
-  forbidden: end("agent_refused"),
-  agent_error: end("agent_failed"),
-  not_a2a: end("agent_protocol_error"),
-  protocol: end("agent_protocol_error"),
-  unsupported: end("agent_protocol_error"),
-  task_not_found: end("agent_protocol_error"),
-  too_large: end("answer_too_large"),
-};
-
-/** The verdict on each failure to read a task that the agent has accepted. */
-export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
-  ...SEND_VERDICTS,
-  // The agent took the task, so that something before it speaks.
-  not_a2a: retry("agent_unavailable"),
-  task_not_found: end("agent_failed"),
-};
 
 export type DelegationVerdict =
   | { readonly kind: "finish"; readonly outcome: DelegationOutcome }

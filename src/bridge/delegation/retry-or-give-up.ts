@@ -1,14 +1,48 @@
-// What follows a failed dispatch (docs/decisions/0005-dispatch-at-most-once.md). Invariants: an undelivered question is given
-// up at its deadline; one that the agent may have is looked for once more then, and is sent again only if the agent dedupes by
-// messageId or its list shows no such task, else it ends `outcome_unknown`; no wait is without end.
+// What follows each failure of an agent, and a failed dispatch (docs/decisions/0005-dispatch-at-most-once.md). Invariants: an
+// undelivered question is given up at its deadline; one that the agent may have is looked for once more then, and is sent
+// again only if the agent dedupes by messageId or its list shows no such task, else it ends `outcome_unknown`; no wait is
+// without end.
 import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
-import { A2aFailure } from "./a2a/classify-failure.ts";
+import { A2aFailure, type A2aFailureKind } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";
 import { isAnswered, type TaskView } from "./a2a/protocol.ts";
-import { type DelegationVerdict, failed, finish, type Reach, SEND_VERDICTS, UNKNOWN } from "./outcomes.ts";
+import { type DelegationVerdict, failed, finish, type Reach, UNKNOWN } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
+
+type FailureVerdict =
+  | { readonly kind: "end"; readonly reason: TerminalReason }
+  | { readonly kind: "retry"; readonly reason: TerminalReason; readonly reach: Reach };
+
+const retry = (reason: TerminalReason, reach: Reach = "surely_absent"): FailureVerdict => {
+  return { kind: "retry", reason, reach };
+};
+const end = (reason: TerminalReason): FailureVerdict => ({ kind: "end", reason });
+
+/** The verdict on each failure of SendMessage and SendStreamingMessage. */
+export const SEND_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
+  not_delivered: retry("agent_unavailable"),
+  not_found: retry("agent_unavailable"),
+  throttled: retry("rate_limited"),
+  unauthenticated: retry("token_refused"),
+  ambiguous: retry("agent_unavailable", "may_have"),
+  forbidden: end("agent_refused"),
+  agent_error: end("agent_failed"),
+  not_a2a: end("agent_protocol_error"),
+  protocol: end("agent_protocol_error"),
+  unsupported: end("agent_protocol_error"),
+  task_not_found: end("agent_protocol_error"),
+  too_large: end("answer_too_large"),
+};
+
+/** The verdict on each failure to read a task that the agent has accepted. */
+export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> = {
+  ...SEND_VERDICTS,
+  // The agent took the task, so that something before it speaks.
+  not_a2a: retry("agent_unavailable"),
+  task_not_found: end("agent_failed"),
+};
 
 /** Even past the deadline: a bridge that was away must not lose an answer because the agent is away for a moment. */
 const TRIES_MIN = 6;

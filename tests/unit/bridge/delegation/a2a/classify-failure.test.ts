@@ -8,7 +8,7 @@ import {
   type ExchangeFacts,
 } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
 import { TimeUp } from "../../../../../src/bridge/delegation/a2a/time-limit.ts";
-import { FOLLOW_VERDICTS, SEND_VERDICTS } from "../../../../../src/bridge/delegation/outcomes.ts";
+import { FOLLOW_VERDICTS, SEND_VERDICTS } from "../../../../../src/bridge/delegation/retry-or-give-up.ts";
 import { TERMINAL_REASONS } from "../../../../../src/bridge/ledger/states.ts";
 
 const NOW = Date.UTC(2026, 0, 1);
