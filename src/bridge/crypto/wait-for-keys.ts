@@ -23,8 +23,8 @@ import type { Ledger } from "../ledger/ledger.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { ExpiryReason } from "../ledger/states.ts";
 import type { GhostDevices } from "./ghost-devices.ts";
-import { type AskedFor, createKeyRequests } from "./key-requests.ts";
 import { type Claim, createOpening, type Opening, type OpeningDependencies } from "./open-intake-envelope.ts";
+import { type AskedFor, createKeyRequests } from "./send-key-requests.ts";
 
 const BATCH = 32;
 const LEASE_MS = 2 * 60_000;

@@ -4,9 +4,9 @@
 import { undefinedFor } from "../../../domain/errors.ts";
 import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
+import { ADMINISTRATOR, governedAcl, isClosing, MODERATOR } from "./plan-room-steps.ts";
 import { byLevel, hasPrivilegedCreators, levelOf } from "./power-levels.ts";
 import type { ClosingPartner } from "./render.ts";
-import { ADMINISTRATOR, governedAcl, isClosing, MODERATOR } from "./room-plan.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presenceOf, presentOf, type RoomState, TAKEN_OVER } from "./room-state.ts";
 import { type RoomsSession, readRoom, unlessDown, whyFailed } from "./session.ts";

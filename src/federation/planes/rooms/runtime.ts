@@ -13,8 +13,8 @@ import { type Drift, OUT_OF_REACH, outcomeOf, type PlaneRuntime } from "../plane
 import { deniedByEnforcement } from "./acl.ts";
 import { mustBeProven, retainedServers, staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-rooms.ts";
+import { isOurs, planRoom, type RoomStep } from "./plan-room-steps.ts";
 import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
-import { isOurs, planRoom, type RoomStep } from "./room-plan.ts";
 import { isFederated, joinedByServer, presentOf, type RoomState } from "./room-state.ts";
 import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, whyFailed, withSession } from "./session.ts";
 import { damagedJournals, recordOf } from "./undo-journal.ts";

@@ -8,8 +8,8 @@ import {
   reordered,
   type ServerAcl,
 } from "../../../../../src/federation/planes/rooms/acl.ts";
+import { joinedAfterAcl, planRoom } from "../../../../../src/federation/planes/rooms/plan-room-steps.ts";
 import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
-import { joinedAfterAcl, planRoom } from "../../../../../src/federation/planes/rooms/room-plan.ts";
 import { readRoomState } from "../../../../../src/federation/planes/rooms/room-state.ts";
 import type { RoomsSession } from "../../../../../src/federation/planes/rooms/session.ts";
 import { ManualClock } from "../../../../support/manual-clock.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { EncryptedRoomEvent } from "../../../../src/bridge/crypto/decrypt-event.ts";
-import { createKeyRequests } from "../../../../src/bridge/crypto/key-requests.ts";
+import { createKeyRequests } from "../../../../src/bridge/crypto/send-key-requests.ts";
 import { event, ghost, room } from "../../../support/ledger.ts";
 
 describe("requests for room keys", () => {

@@ -7,15 +7,15 @@ import {
   deniedByEnforcement,
   type FoundAcl,
 } from "../../../../../src/federation/planes/rooms/acl.ts";
-import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
-import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import {
   deniedRetained,
   type Earlier,
   isOurs,
   planRoom,
   type RoomStep,
-} from "../../../../../src/federation/planes/rooms/room-plan.ts";
+} from "../../../../../src/federation/planes/rooms/plan-room-steps.ts";
+import { levelOf } from "../../../../../src/federation/planes/rooms/power-levels.ts";
+import type { RoomsIntent } from "../../../../../src/federation/planes/rooms/render.ts";
 import {
   type Member,
   presentOf,
