@@ -27,6 +27,7 @@ const PEERS: readonly string[] = ["bridge", "federation", "gateway", "issuer"];
 export const INNER_LAYERS: Readonly<Record<string, readonly string[]>> = {
   records: ["format", "conditions", "verify", "sign"],
   bridge: [
+    "default-limits-and-waits.ts",
     "config.ts",
     "setup",
     "ledger",
