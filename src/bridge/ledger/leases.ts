@@ -12,7 +12,7 @@ import {
   canServe,
   columnsOf,
   leaseLost,
-  NOT_FLUSHED,
+  notFlushed,
   statement,
   toTime,
 } from "./postgres.ts";
@@ -136,7 +136,7 @@ const CLAIM_HEADS = statement<HeadRow>("claim_heads")`
     RETURNING ${CLAIMED_COLUMNS}, h.state AS "resumedFrom"
   )
   SELECT (SELECT count(*)::int FROM stepped_over) AS "steppedOver", c.*
-  FROM ${NOT_FLUSHED} LEFT JOIN claimed c ON true`;
+  FROM ${notFlushed()} LEFT JOIN claimed c ON true`;
 
 const CLAIM_DUE = statement<DelegationRow>("claim_due")`
   WITH due AS MATERIALIZED (
@@ -148,7 +148,7 @@ const CLAIM_DUE = statement<DelegationRow>("claim_due")`
     state = CASE WHEN d.state = 'queued' OR d.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
                  ELSE d.state END,
     lease_holder = $1, lease_until = $4, due_at = $4, fence = d.fence + 1, tried_at = COALESCE(d.tried_at, $3)
-  FROM due, ${NOT_FLUSHED} WHERE d.id = due.id
+  FROM due, ${notFlushed()} WHERE d.id = due.id
   RETURNING ${CLAIMED_COLUMNS}, CASE WHEN due.state = 'awaiting_input' AND NOT due.is_accepted THEN 'dispatching'
     ELSE due.state END AS "resumedFrom"`;
 
@@ -178,7 +178,8 @@ const RENEW = statement<{ id: string; canceled: boolean }>("renew")`
 // at `until`, canceled or not. A task that has begun is not queued again.
 // A head keeps holding its room until then, unless that is later than $11 milliseconds after its first try: then its room
 // continues at the end of that time, and the delegation is due at `until`, as every delegation is that its room is past.
-// A release is not flushed: when the server ends, the lease runs out.
+// A release is not flushed: when the server ends, the lease runs out. But that the agent surely has nothing is known to this
+// process alone, and without it the question could end as one of unknown outcome.
 const LEAVES = "state IN ('queued', 'dispatching') AND due_at IS NOT NULL";
 const RELEASE = statement<{ id: string; fence: string }>("release")`
   WITH held AS (
@@ -195,7 +196,7 @@ const RELEASE = statement<{ id: string; fence: string }>("release")`
                     THEN l.until END
     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[], $5::int[], $6::bool[], $7::text[], $8::bool[],
         $9::int[], $10::int[])
-      AS l (id, holder, fence, until, tries, undelivered, reason, progressed, streams, faults), ${NOT_FLUSHED}
+      AS l (id, holder, fence, until, tries, undelivered, reason, progressed, streams, faults), ${notFlushed("true = ANY ($6::bool[])")}
     WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
     RETURNING d.id, d.fence, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at, l.until,
       d.tried_at + $11 * interval '1 millisecond' AS gate_until

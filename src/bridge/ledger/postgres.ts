@@ -128,8 +128,10 @@ export const statement =
 /**
  * In the FROM of a statement whose commit need not wait for the disk: whatever follows from it is committed later, and with
  * it this. Only for what is done again, or comes again, when the server ends before that.
+ * @param unless a condition in which it does wait
  */
-export const NOT_FLUSHED = "(SELECT set_config('synchronous_commit', 'off', true)) not_flushed";
+export const notFlushed = (unless = "false") => `(SELECT set_config('synchronous_commit',
+    CASE WHEN ${unless} THEN current_setting('synchronous_commit') ELSE 'off' END, true)) not_flushed`;
 
 /** One array of each of these fields, for `unnest`; undefined becomes NULL. */
 export function columnsOf<Item>(items: readonly Item[], ...fields: readonly (keyof Item)[]): unknown[][] {

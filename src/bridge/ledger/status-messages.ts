@@ -11,7 +11,7 @@ import {
   canServe,
   claimValues,
   columnsOf,
-  NOT_FLUSHED,
+  notFlushed,
   statement,
   toTime,
 } from "./postgres.ts";
@@ -76,7 +76,7 @@ const CLAIM = statement<Omit<ClaimedStatus, "report"> & { readonly report?: Buff
 // The agent may report before the message is due.
 const REPORT = statement("record_report")`
   INSERT INTO bridge_statuses (delegation_id, report, due_at)
-  SELECT d.id, $4, d.admitted_at + $5 * interval '1 millisecond' FROM bridge_delegations d, ${NOT_FLUSHED} WHERE ${HELD}
+  SELECT d.id, $4, d.admitted_at + $5 * interval '1 millisecond' FROM bridge_delegations d, ${notFlushed()} WHERE ${HELD}
   ON CONFLICT (delegation_id) DO UPDATE SET report = excluded.report`;
 
 const OWN = "WHERE delegation_id = $1 AND fence = $2";
@@ -108,7 +108,7 @@ const SHOWN = statement("status_shown")`
 
 const DEFERRED = statement("status_deferred")`
   UPDATE bridge_statuses s SET due_at = f.due_at, holder = NULL, attempts = attempts + f.failed
-  FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::int[]) AS f (id, fence, due_at, failed), ${NOT_FLUSHED}
+  FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::int[]) AS f (id, fence, due_at, failed), ${notFlushed()}
   WHERE s.delegation_id = f.id AND s.fence = f.fence`;
 
 const ENDED = statement("status_ended")`DELETE FROM bridge_statuses ${OWN}`;

@@ -49,6 +49,26 @@ describe("leases", () => {
     assert.deepEqual(await claimed(60, 64), [20, 20, 20]);
   });
 
+  it("are released without a wait for the disk, unless that says that the agent has nothing of a try", async (t) => {
+    const { delegations, admit, claimOne, pool } = await ledgerFixture(t);
+    await pool.query(`
+      CREATE TABLE waits (setting text);
+      CREATE FUNCTION note_wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO waits VALUES (current_setting('synchronous_commit'));
+        RETURN NULL;
+      END $$;
+      CREATE TRIGGER note_wait AFTER UPDATE ON bridge_delegations FOR EACH STATEMENT EXECUTE FUNCTION note_wait()`);
+    await admit([job("q1")]);
+    const notes = [{ undelivered: true, reason: "agent_unavailable" }, {}] as const;
+    for (const [index, note] of notes.entries()) {
+      const { lease } = await claimOne({ now: T0 + index });
+      await pool.query("DELETE FROM waits");
+      await delegations.defer(lease, T0 + index, note);
+      const { rows } = await pool.query("SELECT DISTINCT setting FROM waits");
+      assert.deepEqual(rows, [{ setting: index === 0 ? "on" : "off" }]);
+    }
+  });
+
   it("are renewed by the latest claim alone, also where one process has claimed twice [DEL-1]", async (t) => {
     const { delegations, admit, claimOne } = await ledgerFixture(t);
     await admit([job("q1")]);
