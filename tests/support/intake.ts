@@ -30,6 +30,8 @@ export interface IntakeFixture extends LedgerFixture {
   /** PUTs a list of events. */
   events(transactionId: string, ...events: unknown[]): Promise<Response>;
   readonly url: string;
+  /** What the server, and a catchup, hands transactions to. */
+  readonly handle: ReturnType<typeof createTransactionHandler>;
 }
 
 export async function intakeFixture(
@@ -62,24 +64,25 @@ export async function intakeFixture(
   const metrics = createMetrics();
   const logged: string[] = [];
   const committed: HandledTransaction[] = [];
+  const handle = createTransactionHandler({
+    ledger: base.ledger,
+    agents: {
+      current: async () => ({ byGhost, partnerGhosts: [PARTNER_GHOSTS], revision: 1 }),
+    },
+    namespace: createNamespace({
+      serverName: "a.test" as ServerName,
+      ghostPrefix: "agent_",
+      senderLocalpart: "drawbridge",
+    }),
+    clock,
+    capacity: { roomQueue: options.room ?? 64, globalQueue: options.global ?? 4_096, roomEnvelopes: 64 },
+    contextLifetimeMs: 86_400_000,
+    encryption: options.encryption,
+  });
   const server = createIntakeServer({
     hsToken: HS_TOKEN,
     bodyBytesMax: options.bodyBytesMax ?? 16 * 1024 * 1024,
-    handle: createTransactionHandler({
-      ledger: base.ledger,
-      agents: {
-        current: async () => ({ byGhost, partnerGhosts: [PARTNER_GHOSTS], revision: 1 }),
-      },
-      namespace: createNamespace({
-        serverName: "a.test" as ServerName,
-        ghostPrefix: "agent_",
-        senderLocalpart: "drawbridge",
-      }),
-      clock,
-      capacity: { roomQueue: options.room ?? 64, globalQueue: options.global ?? 4_096, roomEnvelopes: 64 },
-      contextLifetimeMs: 86_400_000,
-      encryption: options.encryption,
-    }),
+    handle,
     onCommitted: (transaction) => committed.push(transaction),
     provideGhost: async (user) => byGhost.has(user as GhostMxid),
     observe: intakeMetrics(metrics),
@@ -100,6 +103,7 @@ export async function intakeFixture(
     logged,
     committed,
     url,
+    handle,
     put,
     events: (transactionId, ...events) => put(transactionId, JSON.stringify({ events })),
   };

@@ -93,6 +93,7 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
   const positions = new Map<GhostMxid, string>([[ghost, "s0"]]);
   const taken: string[] = [];
   const handled = new Set<EventId>();
+  const orders: unknown[] = [];
   const rooms = createRoomCatchup({
     api,
     ghosts: side.ghosts,
@@ -105,7 +106,8 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
         positions.set(of, String(since));
       },
     },
-    intake: async ({ events }) => {
+    intake: async ({ events, order }) => {
+      orders.push(order);
       const ids = events.map((event) => event["event_id"] as EventId);
       taken.push(...ids);
       for (const id of ids) handled.add(id);
@@ -115,7 +117,7 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
     log: pino({ level: "silent" }),
     bounds,
   });
-  return { rooms, positions, taken, state };
+  return { rooms, positions, taken, handled, orders, state };
 }
 
 const all = (from = 0) =>
@@ -142,6 +144,13 @@ describe("RoomCatchup", () => {
       assert.deepEqual(taken, all());
       assert.equal(positions.get(ghost), "s1");
     }
+  });
+
+  it("an event that was lost is passed on with the order of its room, in which what was handled stands too [INT-8]", async (t) => {
+    const { rooms, taken, handled, orders } = await reading(t, { ...FEW, charactersMax: 1e9 });
+    for (const id of all()) if (id !== "$a247") handled.add(id as EventId);
+    await rooms.afterDowntime([ghost], signal);
+    assert.deepEqual([taken, orders], [["$a247"], [new Map([["!a", ["$a247", "$a248", "$a249"]]])]]);
   });
 
   it("rooms that are too large for the smaller answer are read from their past [INT-8]", async (t) => {

@@ -24,6 +24,29 @@ describe("bounded stores of ghosts", () => {
     assert.deepEqual(Object.keys(JSON.parse(query?.body ?? "{}").device_keys), [ALICE]);
   });
 
+  it("a ghost with more room keys than a machine reads opens again, and finds the one that it needs [ENC-10]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const { machines } = scene.start();
+    const before = new GhostSide(server, machines, GHOST);
+    await before.create();
+    const alice = await Person.join(server, ALICE);
+    await before.track(ALICE);
+    await alice.share("!room:a.test", GHOST);
+    await before.receive();
+    await machines.close();
+    await scene.database.pool.query(
+      `INSERT INTO bridge_crypto_records (ghost_mxid, object_store, record_key, value, used_day)
+       SELECT ghost_mxid, object_store, '\\x30' || sha256(record_key || int4send(n)) || '\\x1d' || sha256(int4send(n)) || '\\x00',
+         'x', used_day
+       FROM bridge_crypto_records, generate_series(1, 50001) n WHERE object_store = 'inbound_group_sessions3'`,
+    );
+    const after = new GhostSide(server, scene.start().machines, GHOST);
+    assert.equal((await after.machines.open(after.ghost, after.device, "load")).kind, "opened");
+    const said = await alice.say("!room:a.test", "still there?");
+    assert.equal((await after.machines.decrypt(after.ghost, said)).kind, "decrypted");
+  });
+
   it("users count as forgotten when the database does not say whether they were [ENC-10]", async (t) => {
     const scene = await machinesScene(t);
     const ghost = new GhostSide(new KeyServer(), scene.start().machines, GHOST);

@@ -35,6 +35,17 @@ describe("memberships of ghosts", () => {
     assert.deepEqual(await tasks(), [{ membership: "join", task: "leave" }]);
   });
 
+  it("invitations of ghosts that no agent has leave no row [ENC-2] [DEL-10]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const invited = (name: string) => member(ghost(name), "invite", { sender: "@mallory:b.test" });
+    const names = Array.from({ length: 40 }, (_, index) => `bait${index}`);
+    assert.equal((await fixture.events("t1", ...["docs", ...names].map(invited))).status, 200);
+    assert.deepEqual(await fixture.rows("SELECT ghost_mxid AS ghost FROM bridge_ghost_rooms"), [
+      { ghost: ghost("docs") },
+    ]);
+    assert.deepEqual(await fixture.rows("SELECT FROM bridge_ghosts"), []);
+  });
+
   it("an old join or leave that arrives late neither makes a room direct nor ends that [INT-8]", async (t) => {
     const fixture = await intakeFixture(t);
     const docs = ghost("docs");

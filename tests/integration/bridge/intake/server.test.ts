@@ -138,6 +138,23 @@ describe("intake server", () => {
     );
   });
 
+  it("an event that a catchup found late is asked before what came after it in its room [INT-8]", async (t) => {
+    const fixture = await intakeFixture(t);
+    await fixture.events("t1", question("q2"), question("q3"));
+    const caughtUp = new Map([["!r", ["$q1", "$q2", "$q3"]]]) as never;
+    await fixture.handle("catchup-1", [question("q1")], { caughtUp });
+    assert.deepEqual(
+      await fixture.rows(
+        "SELECT matrix_event_id AS event, ingress FROM bridge_delegations ORDER BY room_seq",
+      ),
+      [
+        { event: "$q1", ingress: "recovered" },
+        { event: "$q2", ingress: "transaction" },
+        { event: "$q3", ingress: "transaction" },
+      ],
+    );
+  });
+
   it("the 65th waiting event of a room is denied, with one notice [INT-4]", async (t) => {
     const fixture = await intakeFixture(t);
     const questions = Array.from({ length: 70 }, (_, index) => question(`q${index}`));

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { setImmediate } from "node:timers/promises";
+import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
+import { systemRandom } from "../../../../src/domain/clock.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
 import { parseMember, type RoomId, type UserId } from "../../../../src/domain/identifiers.ts";
 import { TcpLink } from "../../../chaos/tcp-link.ts";
@@ -184,6 +186,20 @@ describe("requests to a faulty homeserver", () => {
       { kind: "ok", value: { ghost: ghost(), deviceId } },
       "a new process: same device",
     );
+  });
+
+  it("a ghost that no agent has or had gets no account and no device, whoever acts as it [ENC-2] [DEL-10]", async (t) => {
+    const server = await scriptedHomeserver(t);
+    const side = ghostSide(t, server.url);
+    const ghosts = new Ghosts({
+      ...side,
+      random: systemRandom,
+      mayMake: async (who) => who !== ghost("bait"),
+    });
+    const left = await ghosts.acting(ghost("bait"), async () => assert.fail("it acts"));
+    assert.partialDeepStrictEqual(left, { kind: "retry", cause: "ghost_refused" });
+    assert.deepEqual([server.requests.length, side.ledger.recorded.size], [0, 0]);
+    assert.equal((await ghosts.ensureGhost(ghost())).kind, "ok");
   });
 
   it("a ghost that could not be registered is registered at the next call", async (t) => {

@@ -3,6 +3,7 @@ import { describe, it, type TestContext } from "node:test";
 import { replyTransactionId, TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
 import {
   createEventSender,
+  type EncryptEvent,
   type OutgoingEvent,
   plainRoomsOnly,
   sendOnce,
@@ -50,6 +51,20 @@ describe("sending an event", () => {
       [TRANSACTION_KEY]: TRANSACTION,
     });
     assert.deepEqual(attempts, [side.clock.now()]);
+  });
+
+  it("the marks of an automated message stand inside the ciphertext and outside [INT-6]", async (t) => {
+    const { side, outgoing, requests } = await fixture(t);
+    const marks = { "org.matrix.msc1767.automated": true, "io.github.m13253.bounce_limit": 1 };
+    const sealed: unknown[] = [];
+    const encryptEvent: EncryptEvent = async (_actor, _room, { content }) => {
+      sealed.push(content);
+      return { kind: "ok", value: { eventType: "m.room.encrypted", content: { ciphertext: "sealed" } } };
+    };
+    assert.equal((await sendOnce({ ...side, encryptEvent }, outgoing)).kind, "sent");
+    assert.deepEqual(sealed, [{ ...outgoing.content, ...marks }]);
+    const [sent] = requests("/send/");
+    assert.deepEqual(sent?.body, { ciphertext: "sealed", ...marks, [TRANSACTION_KEY]: TRANSACTION });
   });
 
   it("an attempt is recorded before the request, and no request is made when it cannot be recorded [DEL-4]", async (t) => {

@@ -41,6 +41,8 @@ describe("two bridge processes on one database", () => {
       return true;
     });
     assert.deepEqual(await bridge.unready(), [], "the first one, too");
+    const gauges = ["drawbridge_processes", "drawbridge_ghosts_owned", 'drawbridge_slots{kind="free"}'];
+    assert.deepEqual(await Promise.all(gauges.map((name) => bridge.metric(name))), [2, 1, 64]);
     bridge.reach(second);
     // A process that cannot run for a second loses what it owned, and takes part again under a new number: on a machine
     // that is too busy for it the fence rises, and that is right.
