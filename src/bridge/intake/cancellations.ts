@@ -27,10 +27,8 @@ export function cancelByCommand(
   const by = { sender, event, indexDigest };
   const isOpen = (one: Subject) => one.sender === sender && one.endedAt === undefined;
   const replied = own(inReplyTo);
-  // The root of a thread names later questions in it, too.
-  const meant = replied.filter(
-    (one) => (isOpen(one) && one.purpose) || (one.sender === sender && one.source === inReplyTo),
-  );
+  // The root of a thread names later questions in it, too: they are meant where it belongs to no question itself.
+  const meant = replied.filter(({ purpose, source }) => purpose || source === inReplyTo);
   if (replied.length > 0) return resultOf(meant.length > 0 ? meant : replied, by);
   const inThread = own(threadRoot);
   const awaiting = inThread.filter((one) => isOpen(one) && waiting.has(one.delegation));

@@ -114,7 +114,17 @@ describe("a conversation", () => {
     const { canceled } = await say("c1", "!cancel", { replyTo: "$q1" });
     assert.deepEqual(canceled, [row.id]);
     await harness.until(() => row.outcome !== undefined);
-    assert.deepEqual((await say("again", "!cancel", { replyTo: "$q1" })).canceled, [], "it has ended");
+    const bob = { sender: "@bob:a.test" };
+    await say("bobs", "and this?", { ...bob, thread: "$q1", mentions: [DOCS] });
+    for (const [name, by] of [
+      ["again", {}],
+      ["not-his", bob],
+    ] as const) {
+      const said = await say(name, "!cancel", { ...by, replyTo: "$q1" });
+      assert.deepEqual(said.canceled, [], "it has ended, and was not Bob's");
+    }
+    const waiting = "SELECT sender_mxid AS by FROM bridge_delegations WHERE terminal_at IS NULL ORDER BY id";
+    assert.deepEqual(await fixture.rows(waiting), [{ by: "@alice:a.test" }, { by: bob.sender }]);
     assert.equal((await say("c2", "!cancel", { thread: "$q1" })).canceled.length, 1);
     const wishes = await fixture.rows(
       "SELECT 1 FROM bridge_delegations WHERE cancel_requested_at IS NOT NULL",
