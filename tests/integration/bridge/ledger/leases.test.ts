@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
-import { type ClaimedDelegation, createLeases } from "../../../../src/bridge/ledger/leases.ts";
+import { type ClaimedDelegation, createLeases, type Lease } from "../../../../src/bridge/ledger/leases.ts";
 import type { AgentId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
@@ -159,6 +159,44 @@ describe("leases", () => {
       await rows(`SELECT sum(open_count)::int AS open, count(head_at)::int AS heads,
       (SELECT count(*)::int FROM bridge_audit) AS audits FROM bridge_rooms`),
       [{ open: 0, heads: 0, audits: wanted }],
+    );
+  });
+
+  it("are given back many at once, each until its own time, and one that was lost fails alone [DEL-1] [DEL-9]", async (t) => {
+    const { delegations, admit, claim, rows } = await ledgerFixture(t);
+    await admit(["a", "b", "c", "d"].map((name) => job(name, { room: room(name) })));
+    const leases = (await claim({ limit: 4 })).map(({ lease }) => lease);
+    assert.equal(leases.length, 4);
+    const until = (index: number) => new Date(T0 + 1_000 * index);
+    const defer = ({ lease, index }: { lease: Lease; index: number }) =>
+      delegations.defer(lease, until(index).getTime(), index === 3 ? { reason: "agent_unavailable" } : {});
+    const given = leases.map((lease, index) => ({
+      lease: index === 2 ? { ...lease, fence: "0" } : lease,
+      index,
+    }));
+    // The last one's is given back by an earlier holder besides.
+    const all = [
+      ...given,
+      ...leases.slice(3).map((lease) => ({ lease: { ...lease, fence: "0" }, index: 9 })),
+    ];
+    const failed = await Promise.all(
+      all.map((one) =>
+        defer(one).then(
+          () => null,
+          ({ code }) => code,
+        ),
+      ),
+    );
+    assert.deepEqual(failed, [null, null, "lease_lost", null, "lease_lost"]);
+    const reasons = [null, null, null, "agent_unavailable"];
+    const expected = leases.map(({ delegationId }, index) => ({
+      ...{ id: delegationId, head_at: index === 2 ? new Date(T0 + LEASE_MS) : until(index) },
+      ...{ leased: index === 2, attempts: index === 2 ? 0 : 1, retry_reason: reasons[index] },
+    }));
+    assert.deepEqual(
+      await rows(`SELECT id, head_at, lease_holder IS NOT NULL AS leased, attempts, retry_reason
+        FROM bridge_delegations JOIN bridge_rooms USING (room_id) ORDER BY array_position('{${leases.map((one) => one.delegationId)}}', id)`),
+      expected,
     );
   });
 

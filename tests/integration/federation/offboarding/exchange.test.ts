@@ -1,6 +1,6 @@
 // Files that are not what they should be: refused whole, by name, and nothing is changed.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { findRun, writeRun, writeStatements } from "../../../../src/federation/offboarding/run/run-file.ts";
@@ -96,6 +96,18 @@ describe("exchange of statements", () => {
       await assert.rejects(again, { code: "usage", message: /exists already, and is another removal/ });
     }
     assert.deepEqual(findRun(b.federation.state), joined);
+  });
+
+  it("a run that cannot be read holds up the others until its folder is moved away, which its hint says [OFF-2]", async (t) => {
+    const { a, run } = await openParties(t);
+    const { state } = a.federation;
+    const folder = join(state.path, "offboarding", "damaged");
+    mkdirSync(folder);
+    writeFileSync(join(folder, "run.json"), "{");
+    const hint = /use the version that wrote it\. Without either, move its whole folder away/;
+    assert.throws(() => findRun(state, run), { code: "state_unreadable", hint });
+    rmSync(folder, { recursive: true });
+    assert.equal(findRun(state).run, run);
   });
 
   it("importStatements refuses a completion that is dated in the future, and abort says that it can still be signed [OFF-5]", async (t) => {
@@ -232,6 +244,7 @@ describe("exchange of statements", () => {
   it("runSteps waits for the whole of a file that is being copied, and refuses one that stays cut off [OFF-2]", async (t) => {
     const { b, text } = await signedOnce(t);
     const half = text.slice(0, text.length / 2);
+    const said: string[] = [];
     const run = (waitMs: number, ...texts: string[]) => {
       let now = b.context.clock.now();
       const sleep = async (ms: number) => {
@@ -239,12 +252,19 @@ describe("exchange of statements", () => {
       };
       const files = texts.map((one) => Buffer.from(one, "utf8"));
       const takeIn = () => files.shift();
-      return runSteps({ ...b.context, clock: { now: () => now, sleep } }, { waitMs, takeIn });
+      said.length = 0;
+      const context = {
+        ...b.context,
+        clock: { now: () => now, sleep },
+        say: (line: string) => said.push(line),
+      };
+      return runSteps(context, { waitMs, takeIn });
     };
     await assert.rejects(run(0, half), { code: "record_refused" });
     await assert.rejects(run(5_000, half), { code: "record_refused" });
     assert.equal(viewAt(b).stages[0]?.other.state, "unknown");
-    await run(5_000, half, text);
+    await run(5_000, half, half, `${half} `, text);
+    assert.equal(said.filter((line) => line.includes("waiting for it to change")).length, 1);
     assert.equal(viewAt(b).stages[0]?.other.state, "countersigned");
   });
 });

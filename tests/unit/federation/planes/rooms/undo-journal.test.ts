@@ -36,7 +36,17 @@ describe("Journal", () => {
   it("an entry that a full disk takes in part was not appended, and spoils none after it [PLN-2]", (t) => {
     const folder = temporaryFolder(t);
     const module = join(ROOT, "src/federation/planes/rooms/undo-journal.ts");
-    const program = `import { journalIn } from ${JSON.stringify(module)};
+    const program = `import fs from "node:fs/promises";
+      import { syncBuiltinESMExports } from "node:module";
+      import { journalIn } from ${JSON.stringify(module)};
+      const { open } = fs;
+      // Such a disk may refuse to close a file, too.
+      fs.open = async (...about) => {
+        const file = await open(...about);
+        const close = async () => { await file.close(); throw Object.assign(new Error(), { code: "EIO" }); };
+        return { appendFile: (text) => file.appendFile(text), datasync: () => file.datasync(), close };
+      };
+      syncBuiltinESMExports();
       const journal = journalIn(${JSON.stringify(folder)}, "${SERVER}");
       const acl = { act: "acl", room: "${OTHER}", before: null };
       const users = Array.from({ length: 60 }, (_, n) => ({ user: \`@user\${n}:${SERVER}\`, before: "join" }));
