@@ -158,7 +158,14 @@ export async function roomsScene(options: Pick<FederationOptions, "postgresUrl">
     intent: (...closing) => {
       const gone = closing.map(({ serverName }) => serverName);
       const retained = [b.name, c.name].filter((server) => !gone.includes(server));
-      return { version: 1, own: a.name, allow: aclAllow([a.name, ...retained]), retained, closing };
+      return {
+        version: 1,
+        own: a.name,
+        allow: aclAllow([a.name, ...retained]),
+        retained,
+        ghosts: [],
+        closing,
+      };
     },
     sharedRoom,
     ghost: async (localpart) => {

@@ -94,7 +94,7 @@ export class FakeHomeserver {
     const unusable = new Set<UserId>();
     const session = {
       intent: {
-        ...{ version: 1, own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"] },
+        ...{ version: 1, own: "a.test", allow: ["a.test", "c.test"], retained: ["c.test"], ghosts: [] },
         closing: partners.map((serverName) => ({
           ...{ serverName, name: "b", mode: "contained", after: "keep", unclosable: "replace" },
         })),

@@ -228,7 +228,7 @@ export class Measurement {
   async #applyPlane(): Promise<void> {
     const { a, b, d } = this.#servers;
     const outcome = await this.#plane.apply({
-      ...{ version: 1, own: a.name, allow: aclAllow([a.name, d.name]), retained: [d.name] },
+      ...{ version: 1, own: a.name, allow: aclAllow([a.name, d.name]), retained: [d.name], ghosts: [] },
       closing: [
         { serverName: b.name, name: "org-b", mode: "contained", after: "keep", unclosable: "replace" },
       ],

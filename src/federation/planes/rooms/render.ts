@@ -3,7 +3,9 @@
 // `retained` and `closing`. Published as docs/reference/schemas/rooms-intent.schema.json.
 import * as z from "zod";
 import { ServerNameField } from "../../../domain/identifier-fields.ts";
+import { serverOf, type UserId } from "../../../domain/identifiers.ts";
 import { jsonText } from "../../../domain/json.ts";
+import { PartnerGhosts } from "../../../rendered-files/agents-file.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";
 import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
@@ -11,12 +13,14 @@ import { aclAllow } from "./acl.ts";
 export const ROOMS_INTENT = "rooms/rooms.json";
 
 function fileOf(registry: Registry): string {
+  const retained = openPartners(registry, "rooms");
   const closing = registry.partners.filter(({ partner }) => closedPlanes(partner).includes("rooms"));
   const intent: RoomsIntent = {
     version: 1,
     own: registry.organisation.serverName,
     allow: aclAllow(admittedServers(registry, "rooms")),
-    retained: openPartners(registry, "rooms").map(({ partner }) => partner.serverName),
+    retained: retained.map(({ partner }) => partner.serverName),
+    ghosts: retained.map(({ partner }) => ({ server: partner.serverName, prefix: partner.ghostPrefix })),
     closing: closing.map(({ name, partner }) => {
       // Removal outlasts containment: a restore must not reopen a plane that is closed for good.
       const removed = partner.planes.rooms === "closed";
@@ -53,6 +57,18 @@ export const RoomsIntent = z.strictObject({
   allow: z.array(ServerNameField),
   /** Partners that stay in rooms: their servers must enforce the ACL as well. Full names, sorted. */
   retained: z.array(ServerNameField),
+  /** Their bridges' ghosts. */
+  ghosts: z.array(PartnerGhosts),
   closing: z.array(ClosingPartner),
 });
 export type RoomsIntent = z.output<typeof RoomsIntent>;
+
+/**
+ * People, and then ghosts, which join at once: Synapse loses for good an invitation of another user of its server that comes
+ * while the server enters the room.
+ */
+export function peopleAndGhosts({ ghosts }: RoomsIntent, users: readonly UserId[]) {
+  const isGhost = (user: UserId) =>
+    ghosts.some(({ server, prefix }) => serverOf(user) === server && user.startsWith(`@${prefix}`));
+  return [users.filter((user) => !isGhost(user)), users.filter(isGhost)] as const;
+}

@@ -11,6 +11,7 @@ import { aclNames, deniedByEnforcement, isSameAcl, withDenied, withoutDenied } f
 import { type EnforcementGap, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
 import { deniedRetained, planRoom } from "./plan-room-steps.ts";
 import { inviteLevel, levelOf, mayBan, maySend } from "./power-levels.ts";
+import { peopleAndGhosts } from "./render.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import type { Member, RoomState } from "./room-state.ts";
 import { ROOMS_AT_ONCE, type RoomsSession, readRoom, tryRoom, unlessDown } from "./session.ts";
@@ -278,7 +279,7 @@ export async function inviteAgain(place: RecordedRoom, until: number, counts: Co
   return undefined;
 }
 
-function whoToInvite({ partner, record, state }: RecordedRoom, actor: string | undefined) {
+function whoToInvite({ session, partner, record, state }: RecordedRoom, actor: string | undefined) {
   const { room, bans, replace, removed, invitedAgain } = record;
   if (removed === true) return [];
   const before = new Map((replace?.users ?? []).map((one) => [one.user, one.before]));
@@ -295,8 +296,5 @@ function whoToInvite({ partner, record, state }: RecordedRoom, actor: string | u
     const leftBy: readonly (string | undefined)[] = isElsewhere ? [user] : [bans.get(user)?.actor, actor];
     return member?.membership === "leave" && leftBy.includes(member.sender);
   });
-  // Ghosts, by the usual prefix, come after people: a ghost joins at once, and Synapse loses for good an invitation of
-  // another user of its server that comes while the server enters the room.
-  const isGhost = (user: string) => Number(user.startsWith("@agent_"));
-  return mayReturn.sort().sort((left, right) => isGhost(left) - isGhost(right));
+  return peopleAndGhosts(session.intent, mayReturn.sort()).flat();
 }

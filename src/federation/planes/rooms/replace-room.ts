@@ -6,7 +6,7 @@ import { type RoomId, serverOf, type UserId } from "../../../domain/identifiers.
 import { mapConcurrent, pollUntil } from "../../../runtime/concurrency.ts";
 import { ADMINISTRATOR, governedAcl, isClosing, MODERATOR } from "./plan-room-steps.ts";
 import { byLevel, hasPrivilegedCreators, levelOf } from "./power-levels.ts";
-import type { ClosingPartner } from "./render.ts";
+import { type ClosingPartner, peopleAndGhosts } from "./render.ts";
 import type { RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presenceOf, presentOf, type RoomState, TAKEN_OVER } from "./room-state.ts";
 import { type RoomsSession, readRoom, unlessDown, whyFailed } from "./session.ts";
@@ -198,7 +198,7 @@ async function moveEverybody(
   if (acting === undefined) return undefined;
   // Another server that does not answer keeps nobody in the old room, where the closing partner may be.
   const silent = new Set<string>();
-  await mapConcurrent(toInvite, MOVES_AT_ONCE, async (user) => {
+  const invite = async (user: UserId) => {
     const server = serverOf(user);
     if (silent.has(server)) return;
     const leftMs = until - session.clock.now();
@@ -210,7 +210,9 @@ async function moveEverybody(
     });
     if (answer === "limited") isLate = true;
     else if (answer !== undefined && server !== session.intent.own) await before.asking(user);
-  });
+  };
+  for (const some of peopleAndGhosts(session.intent, toInvite))
+    await mapConcurrent(some, MOVES_AT_ONCE, invite);
   if (isLate) return "late";
   for (const alias of aliases) {
     const leadsTo = await session.operator.roomOfAlias(alias);

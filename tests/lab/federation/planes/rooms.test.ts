@@ -183,7 +183,14 @@ describe("rooms plane on real homeservers", () => {
     const closingA = { ...closingB({ unclosable: "replace" }), serverName: a.name, name: "org-a" };
     const intentOfB = (...closing: object[]) => {
       const retained = closing.length === 0 ? [a.name, c.name] : [c.name];
-      return { version: 1, own: b.name, allow: aclAllow([b.name, ...retained]), retained, closing };
+      return {
+        version: 1,
+        own: b.name,
+        allow: aclAllow([b.name, ...retained]),
+        retained,
+        ghosts: [],
+        closing,
+      };
     };
     const roomsOf = async (user: FederatedUser) =>
       (await user.call("GET", "/joined_rooms"))["joined_rooms"] as RoomId[];

@@ -47,7 +47,7 @@ async function roomsOn(t: TestContext, script: Script, kept: readonly string[]) 
   const closing = [
     { serverName: PARTNER, name: "b", mode: "removed", after: "read_only", unclosable: "list" },
   ];
-  const intent = { version: 1, own: "a.test", allow: ["a.test"], retained: [], closing };
+  const intent = { version: 1, own: "a.test", allow: ["a.test"], retained: [], ghosts: [], closing };
   const desired = {
     planes: { rooms: { files: new Map([["rooms/rooms.json", JSON.stringify(intent)]]), digest: "" } },
   } as unknown as DesiredState;

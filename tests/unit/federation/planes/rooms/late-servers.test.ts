@@ -24,6 +24,7 @@ const INTENT: RoomsIntent = {
   own: OWN,
   allow: aclAllow([OWN, RETAINED]),
   retained: [RETAINED],
+  ghosts: [],
   closing: [{ serverName: PARTNER, name: "org-b", mode: "contained", after: "keep", unclosable: "replace" }],
 };
 const OPERATOR = `@operator:${OWN}` as UserId;

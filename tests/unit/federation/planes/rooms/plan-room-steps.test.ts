@@ -35,6 +35,7 @@ const INTENT: RoomsIntent = {
   own: OWN,
   allow: aclAllow([OWN, RETAINED]),
   retained: [RETAINED],
+  ghosts: [],
   closing: [
     { serverName: PARTNER, name: "org-b", mode: "contained", after: "read_only", unclosable: "list" },
   ],

@@ -39,7 +39,7 @@ describe("replaceRoom", () => {
     };
     const asked = { power_level_content_override: { users } };
     const session = {
-      intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [] },
+      intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [], ghosts: [] },
       operatorId: "@operator:a.test",
       operator: { isPerson: async () => true },
       journals: new Map([["b.test", { room: () => undefined, append: async () => undefined }]]),
@@ -73,7 +73,7 @@ describe("replaceRoom", () => {
       };
       const session = {
         ...{ clock: new ManualClock(0), operatorId: "@operator:a.test" },
-        intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [] },
+        intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [], ghosts: [] },
         operator: {
           ...{ isPerson: async (user: UserId) => user === ALICE, deletion: async () => "complete" },
           roomState: async (room: RoomId) => (room === NEXT ? members : isOver ? undefined : []),
@@ -94,6 +94,7 @@ describe("replaceRoom", () => {
   it("a pass ends although many are to be moved slowly, and the next ones go on with them [PLN-2]", async () => {
     const people = Array.from({ length: 30 }, (_, index) => `@p${index}:a.test` as UserId);
     const guests = Array.from({ length: 30 }, (_, index) => `@g${index}:c.test` as UserId);
+    const ghosts = [{ server: "c.test", prefix: "g1" }];
     const closedSince = "@late:d.test" as UserId;
     const event = (type: string, state_key: string, content: Record<string, unknown>) => ({
       ...{ type, state_key, sender: ALICE, event_id: `$${type}` as EventId, origin_server_ts: 0, content },
@@ -127,7 +128,7 @@ describe("replaceRoom", () => {
     };
     const session = {
       ...{ clock, operatorId: "@operator:a.test" },
-      intent: { own: "a.test", allow: ["a.test"], retained: ["c.test", "d.test"], closing: [] },
+      intent: { own: "a.test", allow: ["a.test"], retained: ["c.test", "d.test"], closing: [], ghosts },
       operator: {
         ...{ isPerson: async () => true, deletion: async () => "complete", isBlocked: async () => isOver },
         roomState: async (room: RoomId) => {
@@ -151,6 +152,9 @@ describe("replaceRoom", () => {
     }
     assert.deepEqual(ends, ["being_invited", "being_invited", undefined]);
     assert.equal(new Set(invited).size, invited.length, "nobody is invited twice");
+    const isGhost = (user: UserId) => user.startsWith("@g1");
+    const lastOfPeople = invited.findLastIndex((user) => !isGhost(user));
+    assert.ok(lastOfPeople < invited.findIndex(isGhost), "people first, because ghosts join at once");
     assert.ok(!invited.includes(closedSince), "nor is anybody of a partner that is closed since");
     assert.deepEqual([record?.gone?.moved, record?.gone?.invited], [31, 29]);
   });
@@ -167,7 +171,7 @@ describe("replaceRoom", () => {
     const append = async (entry: JournalEntry) => entries.push(entry);
     const session = {
       clock: new ManualClock(0),
-      intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [] },
+      intent: { own: "a.test", allow: ["a.test"], retained: [], closing: [], ghosts: [] },
       operatorId: "@operator:a.test",
       operator: {
         isPerson: async () => true,
