@@ -4,6 +4,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { DelegationOutcome, LimiterBucket, LimiterRefusal } from "../ledger/delegation-transitions.ts";
+import { UNANSWERED_MS } from "../ledger/leases.ts";
 import type { TerminalReason } from "../ledger/states.ts";
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
@@ -41,8 +42,6 @@ import { recordAndSend } from "./send-reply.ts";
 
 /** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
 const LATE_ATTEMPTS_MAX = 50;
-/** An agent that did not answer may still be storing the task. */
-const AMBIGUOUS_WAIT_MS = 2_000;
 
 type Gate =
   | { readonly kind: "open"; readonly cleared: ClearedTarget; readonly client: AgentClient }
@@ -211,7 +210,7 @@ async function call(
     logFailure(running, error);
     const verdict = SEND_VERDICTS[error.kind];
     if (verdict.kind === "end") return finish(failed(running.stage, verdict.reason));
-    const waitMs = Math.max(verdict.reach === "may_have" ? AMBIGUOUS_WAIT_MS : 0, error.retryAfterMs ?? 0);
+    const waitMs = Math.max(verdict.reach === "may_have" ? UNANSWERED_MS : 0, error.retryAfterMs ?? 0);
     // An earlier request may have been delivered even where this one was not.
     return retryOrGiveUp(running, verdict.reason, reach === "may_have" ? reach : verdict.reach, waitMs);
   } finally {

@@ -6,7 +6,7 @@ import { type AgentId, type ServerName, serverOf } from "../../domain/identifier
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { ClaimSlot } from "../ledger/admission-types.ts";
-import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
+import { type ClaimedDelegation, type Lease, UNANSWERED_MS } from "../ledger/leases.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
@@ -169,15 +169,17 @@ export class DelegationWorker implements DelegationHost {
     // A row whose lease ran out unnoticed can be claimed again: what still runs on the old one is over.
     this.#active.get(delegationId)?.interrupt("lost");
     this.#active.set(delegationId, running);
-    if ((await run(running)) === "held") await this.#giveBack([lease]);
+    const end = await run(running);
+    const wasCalled = running.stage === "dispatch" && running.mayHaveTask;
+    if (end === "held") await this.#giveBack([lease], wasCalled ? UNANSWERED_MS : 0);
     if (this.#active.get(delegationId) === running) this.#active.delete(delegationId);
   }
 
-  async #giveBack(leases: readonly Lease[]): Promise<void> {
+  async #giveBack(leases: readonly Lease[], afterMs = 0): Promise<void> {
     if (leases.length === 0) return;
     // With the database away the leases run out by themselves.
     await this.#deps.ledger
-      .release(leases, this.#deps.clock.now())
+      .release(leases, this.#deps.clock.now() + afterMs)
       .catch(() => this.#deps.log.warn({ event: "leases_not_given_back", leases: leases.length }));
   }
 }

@@ -23,6 +23,9 @@ import type { OpenState, TerminalReason } from "./states.ts";
 /** Part of an agent's share that a process keeps for encrypted rooms of its ghosts, in which no other process can answer. */
 const KEPT = 1 / 4;
 
+/** So long after a call that was not answered its task is looked for: the agent may still be storing it. */
+export const UNANSWERED_MS = 2_000;
+
 /** The right to write a delegation. A delegation that was claimed again has a higher fence. */
 export interface Lease {
   readonly delegationId: string;
@@ -320,9 +323,9 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       if (!isHeld) throw leaseLost(nameOf(lease));
     },
 
-    /** Releases leases at once, for another process to claim (drain). Leases that were lost meanwhile are skipped. */
-    async release(leases: readonly Lease[], now: number): Promise<void> {
-      await release(leases.map((lease) => ({ ...lease, until: toTime(now), tries: 0, note: {} })));
+    /** Releases leases for another process to claim from then on (drain). Leases that were lost meanwhile are skipped. */
+    async release(leases: readonly Lease[], from: number): Promise<void> {
+      await release(leases.map((lease) => ({ ...lease, until: toTime(from), tries: 0, note: {} })));
     },
   };
 }

@@ -12,7 +12,18 @@ import { Ownership } from "../../../src/bridge/ownership.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../src/domain/identifiers.ts";
 import { eventually } from "../../support/encrypted-bridge.ts";
-import { arrivals, envelope, ghost, job, LEASE_MS, ledgerFixture, room, T0 } from "../../support/ledger.ts";
+import {
+  arrivals,
+  BUCKET,
+  envelope,
+  event,
+  ghost,
+  job,
+  LEASE_MS,
+  ledgerFixture,
+  room,
+  T0,
+} from "../../support/ledger.ts";
 
 const GHOSTS = ["a", "b", "c", "d"].map(ghost);
 
@@ -214,6 +225,23 @@ describe("the processes on one database", () => {
     await assert.rejects(delegations.defer(lost.lease, T0), { code: "lease_lost" });
     await assert.rejects(ledger.envelopes.expire(waiting, "key_wait_elapsed", T0), { code: "lease_lost" });
     assert.deepEqual(await rows("SELECT state FROM bridge_encrypted_intake"), [{ state: "awaiting_key" }]);
+  });
+
+  it("a question whose agent was called is looked for two seconds after its release: the agent may still be storing the task [DEL-7] [DEL-9]", async (t) => {
+    const { fixture, connect } = await processes(t);
+    const { delegations, admit, claim } = fixture;
+    const ended = await connect();
+    await admit([job("called"), job("waiting", { room: room("s") })]);
+    const held = await claim({ holder: ended.process });
+    const called = held.find(({ sourceEventId }) => sourceEventId === event("called"));
+    assert.ok(called);
+    await delegations.beginDispatch(called.lease, BUCKET, T0);
+    await ended.close();
+    const released = async () => (await releaseEnded(fixture.pool, T0)) === 2 || undefined;
+    await eventually("both are released", released, 5_000);
+    const due = async (now: number) => (await claim({ now })).map(({ sourceEventId }) => sourceEventId);
+    assert.deepEqual(await due(T0 + 1_999), [event("waiting")]);
+    assert.deepEqual(await due(T0 + 2_000), [event("called")]);
   });
 
   it("what is committed for a process after its end was seen is released too [DEL-9]", async (t) => {

@@ -226,7 +226,7 @@ describe("delegation worker", () => {
   it("a drain ends a hanging call when its time is up, and the next process searches for the task", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.fault("send", { kind: "hang" });
-    await admit("q1");
+    const question = await admit("q1");
     const first = harness.worker("first", { agentRequestTimeout: 60_000 });
     first.start();
     await harness.until(() => agent.requestsOf("send").length === 1, 0);
@@ -242,6 +242,7 @@ describe("delegation worker", () => {
     // From here on time stands still: what is left to do needs none of the grace, however slow the machine is.
     await harness.until(() => isDrained, 0);
     assert.equal(await count("lease_holder IS NOT NULL"), 0);
+    assert.equal(question.dueAt - harness.clock.now(), 2_000, "the agent may still be storing the task");
     harness.worker("second").start();
     await harness.until(async () => (await count("terminal_reason = 'answered'")) === 1);
     assert.equal(agent.requestsOf("list").length, 1);
