@@ -56,7 +56,7 @@ const ADMIT = `
   ), rooms AS (
     INSERT INTO bridge_rooms AS r (room_id, next_seq, head_at, open_count, gate_seq)
     SELECT room_id, 1 + places, CASE WHEN places > 0 AND gate IS DISTINCT FROM 1 THEN $1::timestamptz END, slots, gate
-    FROM unnest($3::text[], $4::int[], $5::int[], $6::bigint[]) AS u (room_id, places, slots, gate)
+    FROM unnest($3::text[], $4::int[], $5::int[], $6::bigint[]) AS u (room_id, places, slots, gate) ORDER BY room_id
     ON CONFLICT (room_id) DO UPDATE SET
       next_seq = r.next_seq + excluded.next_seq - 1,
       open_count = r.open_count + excluded.open_count,
@@ -128,8 +128,6 @@ const ADMIT_AND_CLAIM = statement<DelegationRow>("admit_and_claim")`
   )
   SELECT * FROM admitted WHERE fence > 0`;
 
-const REPLAY: Admitted = { ...NOTHING_ADMITTED, replayed: true };
-
 const NOTHING: Derived = { delegations: [], answers: [], cancels: [], envelopes: [], notices: [] };
 
 async function admitOn(
@@ -164,7 +162,7 @@ async function admitOn(
     isReadAtOnce ? readForgotten(client) : undefined,
   ]);
   const fresh = new Set(inserted.map(({ event }) => event));
-  if (fresh.size === 0 && all.length > 0) return { result: REPLAY };
+  if (fresh.size === 0 && all.length > 0) return { result: { ...NOTHING_ADMITTED, replayed: true } };
   const isFresh = ({ event }: { readonly event: EventId }) => fresh.has(event);
 
   // An answer that is in the same transaction must find its question.

@@ -217,19 +217,17 @@ export function place(
   return { jobs, envelopes: placedEnvelopes };
 }
 
-/** By room, in ascending order. `gate`: which of the places is the first one of an intake envelope, counted from 1. */
+/** By room. `gate`: which of the places is the first one of an intake envelope, counted from 1. */
 export function roomTotals({ jobs, envelopes }: Placed) {
-  return [...Map.groupBy([...jobs, ...envelopes], ({ room }) => room)]
-    .map(([room, all]) => {
-      const placed = all.flatMap((one) => (one.seq === null ? [] : { seq: one.seq, isJob: "ghost" in one }));
-      const places = new Set(placed.map(({ seq }) => seq));
-      const gate = placed.find(({ isJob }) => !isJob);
-      return {
-        room,
-        places: places.size,
-        slots: placed.filter(({ isJob }) => isJob).length,
-        gate: gate === undefined ? null : 1 + gate.seq - Math.min(...places),
-      };
-    })
-    .sort((left, right) => (left.room < right.room ? -1 : 1));
+  return [...Map.groupBy([...jobs, ...envelopes], ({ room }) => room)].map(([room, all]) => {
+    const placed = all.flatMap((one) => (one.seq === null ? [] : { seq: one.seq, isJob: "ghost" in one }));
+    const places = new Set(placed.map(({ seq }) => seq));
+    const gate = placed.find(({ isJob }) => !isJob);
+    return {
+      room,
+      places: places.size,
+      slots: placed.filter(({ isJob }) => isJob).length,
+      gate: gate === undefined ? null : 1 + gate.seq - Math.min(...places),
+    };
+  });
 }

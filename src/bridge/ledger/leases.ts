@@ -229,8 +229,6 @@ export function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys)
 /** A claimed head; when no head was claimed, one row still says how many were stepped over. */
 type HeadRow = (DelegationRow | { readonly id: undefined }) & { readonly steppedOver: number };
 
-const isClaimed = (row: HeadRow): row is DelegationRow & HeadRow => row.id !== undefined;
-
 // Rows are locked in ascending order, so that two processes never deadlock.
 const inOrder = <Held extends Lease>(leases: readonly Held[]): readonly Held[] =>
   leases.toSorted((a, b) => (BigInt(a.delegationId) < BigInt(b.delegationId) ? -1 : 1));
@@ -270,8 +268,8 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       let leftOutInPlain: readonly AgentId[] = [];
       const claimDue = (most: number) => CLAIM_DUE.entities(pool, [holder, most, ...times, leftOutInPlain]);
       const claimHeads = async (most: number) => {
-        const heads = await CLAIM_HEADS.entities(pool, [holder, most, ...times, leftOut, leftOutInPlain]);
-        return { found: heads.filter(isClaimed), steppedOver: (heads[0]?.steppedOver ?? 0) > 0 };
+        const all = await CLAIM_HEADS.entities(pool, [holder, most, ...times, leftOut, leftOutInPlain]);
+        return { found: all.filter((row) => row.id !== undefined), steppedOver: all[0]?.steppedOver ?? 0 };
       };
       const claimed: ClaimedDelegation[] = [];
       let [mayBeDue, mayBeHeads] = [true, true];
@@ -291,7 +289,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         leftOut = shares.full;
         leftOutInPlain = shares.fullBeforeKept;
         const [heads, due] = await Promise.all([
-          forHeads === 0 ? { found: [], steppedOver: false } : claimHeads(forHeads),
+          forHeads === 0 ? { found: [], steppedOver: 0 } : claimHeads(forHeads),
           forDue === 0 ? [] : claimDue(forDue),
         ]);
         for (const row of [...due, ...heads.found]) {
@@ -299,7 +297,7 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
           claimed.push(toClaimed(row, holder, keys));
         }
         mayBeDue &&= forDue === 0 || due.length === forDue;
-        mayBeHeads &&= heads.steppedOver || heads.found.length === forHeads;
+        mayBeHeads &&= heads.steppedOver > 0 || heads.found.length === forHeads;
       }
       return claimed;
     },

@@ -6,6 +6,7 @@ import { type ClaimedDelegation, createLeases, type Lease } from "../../../../sr
 import type { AgentId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
+  BEGIN_PATIENT,
   BUCKET,
   event,
   ghost,
@@ -17,7 +18,10 @@ import {
   ROOM_GATE_MS,
   room,
   T0,
+  untilWaiting,
 } from "../../../support/ledger.ts";
+
+const KEYS = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
 
 describe("leases", () => {
   it("are claimed of each agent up to its share, and of others whatever waits before them", async (t) => {
@@ -107,10 +111,9 @@ describe("leases", () => {
     const { pool, admit, rows } = await ledgerFixture(t, 1);
     await admit([job("q")]);
     const statements: string[] = [];
-    const keys = ContentKeys.parse(Buffer.alloc(32, 7).toString("base64"));
     const leases = createLeases(
       interrupted(pool, (statement) => statements.push(statement)),
-      keys,
+      KEYS,
       ROOM_GATE_MS,
     );
     const share = { most: 16, inProgress: new Map([["docs", 3]] as [AgentId, number][]) };
@@ -306,5 +309,34 @@ describe("leases", () => {
     );
     const results = await Promise.all([...renewing, ...admitting]);
     assert.equal(results.length, 60);
+  });
+
+  it("are released while an admission adds to their rooms, without a deadlock, however the database orders names [DEL-9]", async (t) => {
+    const { pool, admit, claim } = await ledgerFixture(t);
+    // The database compares UTF-8, and this process UTF-16.
+    const rooms = [room("\uff5e"), room("\u{1f600}")];
+    await admit(rooms.map((where, index) => job(`q${index}`, { room: where })));
+    const leases = (await claim()).map(({ lease }) => lease);
+    assert.equal(leases.length, 2);
+    let tries = 0;
+    const counted = interrupted(pool, () => {
+      tries += 1;
+    });
+    const holder = await pool.connect();
+    await holder.query(BEGIN_PATIENT);
+    await holder.query("SELECT FROM bridge_rooms WHERE room_id = $1 FOR UPDATE", [rooms[0]]);
+    const releasing = createLeases(counted, KEYS, ROOM_GATE_MS).release(leases, T0);
+    await untilWaiting(pool, 1, releasing);
+    const further = rooms.map((where, index) => job(`further${index}`, { room: where }));
+    const derive = () => {
+      tries += 1;
+      return { delegations: further, answers: [], cancels: [], envelopes: [], notices: [] };
+    };
+    const admitting = admit(further, { derive });
+    await untilWaiting(pool, 2, admitting);
+    await holder.query("COMMIT");
+    holder.release();
+    await Promise.all([releasing, admitting]);
+    assert.equal(tries, 2, "neither was made again");
   });
 });
