@@ -66,9 +66,10 @@ const usage = (message: string, hint: string) => new DrawbridgeError("usage", me
 
 function timeOf(option: string, text: string, nowMs: number): number {
   const ago = parseDurationMs(text);
-  if (ago !== undefined) return nowMs - ago;
-  const at = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
-  if (Number.isFinite(at)) return at;
+  const named = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+  const at = ago === undefined ? named : nowMs - ago;
+  // Nothing was recorded before 1970, and a pack has no form for times long before.
+  if (at >= 0) return at;
   const hint = "Write 2026-01-31T03:00:00Z, or 2h for two hours ago.";
   throw usage(`--${option} ${JSON.stringify(text)} is no time`, hint);
 }

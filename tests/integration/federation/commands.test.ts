@@ -306,6 +306,11 @@ describe("federation commands", () => {
     const altered = await verify();
     assert.equal(altered.code, 1);
     assert.ok(JSON.parse(altered.stdout).problems.length > 0);
+    for (const text of ["yesterday", "999999999d", "800000d"]) {
+      const refused = await drawbridge(...words.slice(0, 3), "--since", text, "--output", directory);
+      assert.equal(refused.code, 2, refused.stderr);
+      assert.match(refused.stderr, /--since "\w+" is no time/);
+    }
   });
 
   it("a report about an unknown server contains nobody, with --apply as well [ABU-1]", async (t) => {
