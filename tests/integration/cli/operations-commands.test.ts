@@ -23,6 +23,7 @@ describe("drawbridge delegation, envelope and room", () => {
       runCliHere([...words, "--config", config], { env: { TEST_LEDGER_URL: url } });
     await admit([], arrivals(envelope("e1"), job("q2", { prompt: "the content" })));
 
+    const since = "2026-01-01T00:00:00.000Z";
     const listed = await drawbridge("delegation", "list", "--json");
     assert.equal(listed.code, ExitCode.ok, listed.stderr);
     const [one] = JSON.parse(listed.stdout) as {
@@ -31,10 +32,19 @@ describe("drawbridge delegation, envelope and room", () => {
       behind: string;
       since: string;
     }[];
-    assert.deepEqual(
-      [one?.waitsFor, one?.behind, one?.since],
-      ["its_turn", event("e1"), "2026-01-01T00:00:00.000Z"],
-    );
+    assert.deepEqual([one?.waitsFor, one?.behind, one?.since], ["its_turn", event("e1"), since]);
+    const inJson = async (what: string) => JSON.parse((await drawbridge(what, "list", "--json")).stdout);
+    assert.deepEqual(await inJson("room"), [
+      { room: room("r"), encrypted: false, delegations: 1, envelopes: 1, head: event("e1"), since },
+    ]);
+    const [waiting] = await inJson("envelope");
+    assert.partialDeepStrictEqual(waiting, {
+      event: event("e1"),
+      waitsFor: "its_key",
+      holdsRoom: true,
+      since,
+    });
+    assert.equal((await drawbridge("envelope", "retry", event("e1"))).stdout, "due now\n");
     const shown = await drawbridge("room", "show", room("r"));
     assert.match(shown.stdout, /its turn +\$e1/);
     assert.match(shown.stdout, /its key/);
