@@ -8,7 +8,7 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { ActingUser } from "../../homeserver/synapse-admin-api.ts";
 import type { OutOfReach, PartOutcome } from "../plane.ts";
 import { aclNames, deniedByEnforcement, isSameAcl, withDenied, withoutDenied } from "./acl.ts";
-import { type EnforcementGap, enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
+import { enforceAtHome, enforceAtRetained } from "./acl-enforcement.ts";
 import { deniedRetained, planRoom } from "./plan-room-steps.ts";
 import { inviteLevel, levelOf, mayBan, maySend } from "./power-levels.ts";
 import { peopleAndGhosts } from "./render.ts";
@@ -54,10 +54,8 @@ export async function reopenRooms(session: RoomsSession): Promise<PartOutcome> {
     });
   }
   const atHome = (await enforceAtHome(session, [...states.keys()])).gaps;
-  const isNamed = ({ room, reason }: EnforcementGap) =>
-    atHome.some((one) => one.room === room && one.reason === reason);
-  const since = await enforceAtRetained(session, [...states.values()]);
-  const gaps = [...atHome, ...since.filter((gap) => !isNamed(gap))];
+  const found = [...atHome, ...(await enforceAtRetained(session, [...states.values()]))];
+  const gaps = [...new Map(found.map((gap) => [JSON.stringify(gap), gap])).values()];
   for (const { partner, miss, lift, attempt, ended, restorable } of reopenings) {
     for (const { room, reason, server } of gaps) {
       if (!restorable.some((record) => record.room === room)) continue;
