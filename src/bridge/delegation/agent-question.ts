@@ -10,7 +10,7 @@ import { questionParts } from "../matrix/answer-events.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { ContentPart, StatusView } from "./a2a/protocol.ts";
 import { AnswerAssembly, answerOf } from "./answer-text.ts";
-import { cancelAndFinish } from "./cancel-task.ts";
+import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
 import { canceled, type DelegationVerdict, endOfPhase, failed, finish } from "./outcomes.ts";
 import { mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
 import { FOLLOW_VERDICTS } from "./retry-or-give-up.ts";
@@ -97,6 +97,7 @@ async function poll(running: RunningDelegation, taskId: string, until: number): 
     const assembly = new AnswerAssembly(running.deps.limits.answerBytes);
     const phase = assembly.take(task, check.card.capabilities.streaming === true);
     if (phase === "completed") return recordAndSend(running, assembly.answer(), check.agentVersion);
+    if (phase === "auth_required") await cancelTask(running, taskId);
     const ended = endOfPhase(phase, "follow");
     if (ended !== undefined) return finish(ended);
   } catch (error) {

@@ -30,6 +30,19 @@ describe("a question from the agent", () => {
     assert.equal((await say("late", "large", { replyTo: await lastSent("question") })).answers, 0);
   });
 
+  it("is canceled at the agent when its task asks for a sign-in instead, and the asker is told [DEL-6]", async (t) => {
+    const { agent, harness, row, fixture, isPosted } = await setUp(t);
+    harness.worker().start();
+    await harness.until(isPosted);
+    const [named] = await fixture.rows("SELECT a2a_task_id AS id FROM bridge_delegations");
+    const task = { id: named?.["id"], contextId: "c", status: { state: "TASK_STATE_AUTH_REQUIRED" } };
+    const body = JSON.stringify({ jsonrpc: "2.0", id: 1, result: task });
+    agent.fault("get", { kind: "garbage", type: "application/json", body });
+    await harness.until(() => row.outcome !== undefined);
+    assert.equal(row.outcome?.reason, "auth_required");
+    assert.deepEqual(agent.behaviour.canceled, [task.id]);
+  });
+
   it("is answered by what is recorded at the instant at which the wait ends [DEL-6]", async (t) => {
     const { agent, harness, row, say, lastSent, bodies } = await setUp(t);
     const { worker, pause, kill } = harness.mortal();
