@@ -255,6 +255,15 @@ export function interrupted(pool: Pool, before: (statement: string) => unknown):
   return Object.assign(Object.create(pool), { query }) as Pool;
 }
 
+/** How many deadlocks there were. The ledger repeats what lost in one, so that nothing else shows them. */
+export async function deadlocks(pool: Pool): Promise<number> {
+  const all = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()));
+  for (const client of all) await client.query("SELECT pg_stat_force_next_flush()");
+  for (const client of all) client.release();
+  const counted = "SELECT deadlocks::int AS n FROM pg_stat_database WHERE datname = current_database()";
+  return (await pool.query<{ n: number }>(counted)).rows[0]?.n ?? Number.NaN;
+}
+
 /** For a transaction that a test leaves open while others wait for it, however slow the machine is. */
 export const BEGIN_PATIENT = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0";
 

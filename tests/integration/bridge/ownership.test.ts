@@ -14,6 +14,7 @@ import type { GhostMxid } from "../../../src/domain/identifiers.ts";
 import { eventually } from "../../support/encrypted-bridge.ts";
 import {
   arrivals,
+  BEGIN_PATIENT,
   BUCKET,
   envelope,
   event,
@@ -23,6 +24,7 @@ import {
   ledgerFixture,
   room,
   T0,
+  untilWaiting,
 } from "../../support/ledger.ts";
 
 const GHOSTS = ["a", "b", "c", "d"].map(ghost);
@@ -115,7 +117,7 @@ describe("the processes on one database", () => {
     await until("the roles moved", () => second.ownership.owns("audit") && second.ownership.owns("catchup"));
   });
 
-  it("a process that ended delays its ghosts for less than a second [DEL-9]", async (t) => {
+  it("the ghosts of a process that ended are taken within two looks of another [DEL-9]", async (t) => {
     const { begin } = await processes(t);
     const first = await begin();
     const second = await begin();
@@ -123,10 +125,9 @@ describe("the processes on one database", () => {
       "they share",
       () => second.ownership.ghosts.length === 2 && first.ownership.ghosts.length === 2,
     );
-    const at = systemClock.now();
     await first.kill();
-    await until("the other has all", () => second.ownership.ghosts.length === 4);
-    assert.ok(systemClock.now() - at < 1_000, `${systemClock.now() - at} ms`);
+    await until("the other saw it twice", () => second.observed.filter((live) => live === 1).length >= 2);
+    assert.equal(second.ownership.ghosts.length, 4);
     assert.equal(first.ownership.claimant, undefined, "it claims nothing any more");
     assert.deepEqual([first.losses, second.losses], [1, 0], "what it worked on is over");
     await until("it closed its machines", () => GHOSTS.every((one) => !first.ownership.owns(one)));
@@ -213,11 +214,14 @@ describe("the processes on one database", () => {
     assert.ok(waiting);
     assert.equal(await releaseEnded(pool, T0), 0, "both are alive");
     await ended.close();
-    await eventually(
-      "both leases are free",
-      async () => (await releaseEnded(pool, T0)) === 2 || undefined,
-      5_000,
-    );
+    let free = 0;
+    const release = async () => {
+      // The end may be seen between two statements of one release.
+      free += await releaseEnded(pool, T0);
+      return free >= 2 || undefined;
+    };
+    await eventually("both leases are free", release, 5_000);
+    assert.equal(free, 2);
     assert.deepEqual(
       (await claim(9, alive.process)).map((one) => one.sourceEventId),
       [lost.sourceEventId],
@@ -250,7 +254,7 @@ describe("the processes on one database", () => {
     const ended = await connect();
     await until("both are known", () => first.observed.at(-1) === 2);
     const slow = await fixture.pool.connect();
-    await slow.query("BEGIN; UPDATE bridge_capacity SET admitted = admitted");
+    await slow.query(`${BEGIN_PATIENT}; UPDATE bridge_capacity SET admitted = admitted`);
     const slot = { holder: ended.process, leaseUntil: systemClock.now() + 3_600_000, end: () => {} };
     const admitting = fixture.admit([job("q1")], { slotFor: () => slot });
     await ended.close();
@@ -287,9 +291,8 @@ describe("the processes on one database", () => {
       const isGone = async () => (await rows("SELECT bridge_live_processes()")).length === 0 || undefined;
       await eventually("it is known to have ended", isGone, 5_000);
       released = releaseEnded(pool, T0);
-      const waiting = "SELECT FROM pg_locks WHERE NOT granted";
-      await eventually("the release waits", async () => (await rows(waiting)).length > 0 || undefined, 5_000);
-      await late.query("SELECT FROM bridge_rooms WHERE room_id = $1 FOR UPDATE", [held.roomId]);
+      await untilWaiting(pool, 1, released);
+      await late.query("SELECT FROM bridge_rooms WHERE room_id = $1 FOR UPDATE NOWAIT", [held.roomId]);
       await late.query("COMMIT");
     } finally {
       await late.end();

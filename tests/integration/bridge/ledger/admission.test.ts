@@ -191,7 +191,7 @@ describe("admission", () => {
   it("admissions of one room wait for one another, and those of other rooms do not [DEL-9]", async (t) => {
     const { pool, admit } = await ledgerFixture(t);
     const holder = await pool.connect();
-    await holder.query("BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('!r', 0))");
+    await holder.query(`${BEGIN_PATIENT}; SELECT pg_advisory_xact_lock(hashtextextended('!r', 0))`);
     let isAdmitted = false;
     const waiting = admit([job("q1")]).finally(() => {
       isAdmitted = true;

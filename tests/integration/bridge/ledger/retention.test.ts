@@ -7,6 +7,7 @@ import { createRetention, createSteadiness } from "../../../../src/bridge/ledger
 import { intakeFixture, question } from "../../../support/intake.ts";
 import {
   arrivals,
+  BEGIN_PATIENT,
   BUCKET,
   envelope,
   event,
@@ -261,9 +262,7 @@ describe("retention", () => {
     const names = async (table: string) =>
       (await fixture.rows(`SELECT DISTINCT room_id FROM ${table} ORDER BY 1`)).map((row) => row["room_id"]);
     const admission = await pool.connect();
-    await admission.query(
-      "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_advisory_xact_lock(hashtextextended('!busy', 0))",
-    );
+    await admission.query(`${BEGIN_PATIENT}; SELECT pg_advisory_xact_lock(hashtextextended('!busy', 0))`);
     await round();
     await admission.query("COMMIT");
     admission.release();
@@ -283,7 +282,7 @@ describe("retention", () => {
     await pool.query(`INSERT INTO bridge_room_members SELECT '!' || room, '@' || n || ':a.test'
       FROM generate_series(1, 100) room, generate_series(1, 10) n`);
     const client = await pool.connect();
-    await client.query("BEGIN");
+    await client.query(BEGIN_PATIENT);
     const query = (given: { readonly name: string }) =>
       (given.name === "retention_memberships" ? client : pool).query(given as never);
     const watched: typeof pool = Object.assign(Object.create(pool), { query });

@@ -9,6 +9,7 @@ import {
   asking,
   BUCKET,
   claimEnvelopes,
+  deadlocks,
   envelope,
   event,
   ghost,
@@ -160,6 +161,7 @@ describe("rooms", () => {
     await Promise.all([admitting, ...holders]);
     // What ended while it waited behind the last head is stepped over by the next claim.
     assert.deepEqual(await claim(), []);
+    assert.equal(await deadlocks(fixture.pool), 0);
     await assertSettled(fixture);
     await assertOrder(fixture, begun);
   });

@@ -120,7 +120,7 @@ describe("requests to a faulty homeserver", () => {
     const port = await http2Server(t, (_request, response) => response.end('{"versions":[]}'));
     const link = new TcpLink(port);
     const { homeserver } = ghostSide(t, `https://localhost:${await link.listen()}`, {
-      requestTimeoutMs: 300,
+      requestTimeoutMs: 1_000,
     });
     t.after(() => link.close());
     assert.equal((await homeserver.versions()).kind, "ok");

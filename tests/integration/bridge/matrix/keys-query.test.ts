@@ -88,7 +88,7 @@ describe("a query of many users' keys", () => {
       return { body: { device_keys: Object.fromEntries(asked.map((user) => [user, {}])), failures: {} } };
     });
     const clock = new ManualClock(0);
-    const homeserver = new Homeserver({ url: script.url, asToken: "token", requestTimeoutMs: 200, clock });
+    const homeserver = new Homeserver({ url: script.url, asToken: "token", requestTimeoutMs: 500, clock });
     t.after(() => homeserver.close());
     const query = async (...users: string[]) => {
       const device_keys = Object.fromEntries(users.map((user) => [user, []]));
