@@ -58,4 +58,15 @@ describe("gauges of what waits", () => {
     assert.equal(queries, 2);
     assert.deepEqual(new Set(Object.values(await gauges())), new Set([Number.NaN]), "unknown is not zero");
   });
+
+  it("a scrape waits no longer than a moment for a database that does not answer [OPS-2]", async () => {
+    const clock = new ManualClock(T0);
+    let isOver = false;
+    const record = waitingGauges(createMetrics(), () => new Promise(() => {}), clock);
+    void record().then(() => {
+      isOver = true;
+    });
+    await clock.advance(5_000);
+    assert.equal(isOver, true);
+  });
 });

@@ -225,6 +225,26 @@ describe("audit records and their export", () => {
     assert.deepEqual(ids(file), ["1", "2", "3", "4", "5"]);
   });
 
+  it("no record is marked exported before the file was synced [AUD-1]", async (t) => {
+    const fixture = await ledgerFixture(t);
+    const file = auditFile(t);
+    await someDelegations(fixture, 2);
+    const one = exporter(fixture, file);
+    const probe = await open(file, "a");
+    await probe.close();
+    const handles: Pick<FileHandle, "datasync"> = Object.getPrototypeOf(probe);
+    const failing = t.mock.method(handles, "datasync", async () => {
+      throw Object.assign(new Error("i/o error"), { code: "EIO" });
+    });
+    await assert.rejects(one.round(), { code: "EIO" });
+    failing.mock.restore();
+    const unmarked = "SELECT 1 FROM bridge_audit WHERE exported_at IS NULL";
+    assert.equal((await fixture.rows(unmarked)).length, 2);
+    await one.round();
+    await one.close();
+    assert.deepEqual([ids(file), await fixture.rows(unmarked)], [["1", "2"], []]);
+  });
+
   it("a new record is exported though the file has an older one with its ID, after a backup was put back [AUD-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     const file = auditFile(t);

@@ -421,7 +421,7 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.rows(free), [{ event: "$e2" }]);
   });
 
-  it("each event is derived once when two workers run and one lost its lease", async (t) => {
+  it("each event is derived once when two rounds run at the same time", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(...Array.from({ length: 20 }, (_, index) => sealed(`e${index}`)));
     bridge.devices.sessions.add("session-1");

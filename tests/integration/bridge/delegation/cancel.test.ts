@@ -354,6 +354,7 @@ describe("a conversation", () => {
     worker.wake();
     await harness.until(() => row.outcome !== undefined);
     assert.equal(row.outcome?.reason, "sender_canceled");
+    assert.equal(agent.requestsOf("cancel").length, 1, "the refusal is no reason to try again");
   });
 
   for (const [key, chosen] of [

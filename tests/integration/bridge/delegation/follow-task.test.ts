@@ -232,12 +232,14 @@ describe("following a task", () => {
     harness.worker().start();
     await harness.until(() => row.state === "following");
     agent.fault("get", { kind: "status", status: 503 }, 4);
-    agent.fault("get", { kind: "status", status: 429, headers: { "retry-after": "20" } });
+    agent.fault("get", { kind: "status", status: 429, headers: { "retry-after": "250" } });
     agent.fault("get", { kind: "status", status: 404 });
     agent.fault("get", { kind: "garbage" }, 2);
     agent.behaviour.releaseAll();
+    const from = harness.clock.now();
     await harness.until(() => row.outcome !== undefined, 200);
     assert.equal(row.outcome?.reason, "answered");
+    assert.ok(harness.clock.now() - from >= 250_000, "not before the agent wants to be asked again");
   });
 
   it("an outage and a proxy's pages never count as failures of the agent, until the deadline [DEL-5] [DEL-7]", async (t) => {

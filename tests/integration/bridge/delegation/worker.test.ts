@@ -168,6 +168,21 @@ describe("delegation worker", () => {
     assert.equal(agent.behaviour.started.length, 1);
   });
 
+  it("a drain lets a task on a stream come to its end", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t, { streaming: true });
+    agent.behaviour.plan = { kind: "slow", text: "late" };
+    await admit("streamed");
+    const worker = harness.worker();
+    worker.start();
+    await harness.until(() => worker.slots.stream === 1, 0);
+    const drained = worker.drain();
+    await harness.clock.advance(1_000);
+    assert.equal(await count("state = 'following' AND lease_holder IS NOT NULL"), 1);
+    agent.behaviour.releaseAll();
+    await harness.during(drained);
+    assert.equal(await count("terminal_reason = 'answered'"), 1);
+  });
+
   it("a drain releases a polled task while the call of another still runs", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.behaviour.plan = { kind: "slow", text: "late" };

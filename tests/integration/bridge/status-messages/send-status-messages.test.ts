@@ -14,13 +14,14 @@ import { recordedLog } from "../../../support/recorded-log.ts";
 
 const LATER = T0 + 6_000;
 
-async function setUp(t: TestContext, refusesPins = false) {
+async function setUp(t: TestContext) {
   const fixture = await ledgerFixture(t);
   let pinned: unknown = ["$older"];
   const sent = new Map<string, string>();
   let isAway = false;
   let losesPins = false;
   let isMuted = false;
+  let refusesPins = false;
   let hanging: { reached: () => void; goneOn: Promise<void> } | undefined;
   const script: SlowScript = async ({ method, path, body }) => {
     if (isAway) return { status: 503, body: {} };
@@ -66,8 +67,8 @@ async function setUp(t: TestContext, refusesPins = false) {
     await clock.advance(now - clock.now());
     await by.round();
   };
-  const set = (now: { isAway?: boolean; losesPins?: boolean; isMuted?: boolean }) => {
-    ({ isAway = false, losesPins = false, isMuted = false } = now);
+  const set = (now: { isAway?: boolean; losesPins?: boolean; isMuted?: boolean; refusesPins?: boolean }) => {
+    ({ isAway = false, losesPins = false, isMuted = false, refusesPins = false } = now);
   };
   /** The next process that reads what is pinned hangs there, until it is told to go on. */
   const hang = () => {
@@ -82,6 +83,7 @@ async function setUp(t: TestContext, refusesPins = false) {
   return { ...fixture, server, clock, other, at, until, set, hang, bodies, pinned: () => pinned };
 }
 
+const FAILED = { state: "failed", stage: "follow", reason: "agent_failed" } as const;
 const WORKING = /^The agent is working on this question\./;
 
 describe("status messages", () => {
@@ -125,6 +127,8 @@ describe("status messages", () => {
     assert.equal(bodies().length, 1, "nothing new, nothing said");
 
     await delegations.recordReport(lease, "Reading 2 of 3");
+    await at(LATER + 5_999);
+    assert.equal(bodies().length, 1, "not sooner than three seconds after the last look");
     await at(LATER + 6_000);
     const edit = bodies()[1];
     assert.deepEqual(edit?.["m.relates_to"], { rel_type: "m.replace", event_id: "$s1" });
@@ -162,12 +166,25 @@ describe("status messages", () => {
   });
 
   it("where the ghost may not pin, the message is shown all the same [DEL-6]", async (t) => {
-    const { admit, at, bodies, pinned } = await setUp(t, true);
+    const { admit, at, set, bodies, pinned } = await setUp(t);
+    set({ refusesPins: true });
     await admit([job("one")]);
     await at(LATER);
     await at(LATER + 60_000);
     assert.equal(bodies().length, 1);
     assert.deepEqual(pinned(), ["$older"]);
+  });
+
+  it("where the ghost may not unpin any more, the end is shown, and no further try is made [DEL-6]", async (t) => {
+    const { admit, at, set, bodies, pinned, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one")]);
+    const { lease } = await claimOne();
+    await at(LATER);
+    set({ refusesPins: true });
+    await delegations.finish(lease, FAILED, LATER + 1_000);
+    await at(LATER + 3_000);
+    assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older", "$s1"], []]);
   });
 
   it("after a kill between sending and recording the message has the same transaction ID [DEL-6]", async (t) => {
@@ -182,8 +199,6 @@ describe("status messages", () => {
     assert.equal(sent.length, 2);
     assert.equal(new Set(sent).size, 1);
   });
-
-  const FAILED = { state: "failed", stage: "follow", reason: "agent_failed" } as const;
 
   it("a message that a process sent and pinned before it died says the end and is unpinned [DEL-6]", async (t) => {
     const { admit, at, bodies, pinned, claimOne, delegations, rows } = await setUp(t);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { AgentTarget } from "../../../../src/bridge/agents/loaded-agents.ts";
 import type { TrustDecision } from "../../../../src/bridge/agents/trust.ts";
-import { recheck } from "../../../../src/bridge/delegation/recheck-policy.ts";
+import { mayBeNew, recheck } from "../../../../src/bridge/delegation/recheck-policy.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { namedTarget } from "../../../support/agents.ts";
 import { cardOf } from "../../../support/delegation.ts";
@@ -52,6 +52,9 @@ describe("policy before each call", () => {
       outcome: { state: "denied", stage: "policy", reason: "agent_removed", notice: "policy_denied" },
     });
     assert.equal(trustChecks, 0);
+    assert.ok(result.kind === "stopped");
+    const waits = [0, 3, 4].map((attempts) => mayBeNew(result, { attempts }));
+    assert.deepEqual(waits, [true, true, false], "for some seconds another process may know more");
   });
 
   it("a quarantined target denies with agent_card_untrusted [DEL-2]", async () => {
