@@ -4,7 +4,7 @@
 // comes after `limits.roomGate` gives the turn to its room's next delegation, and has a due time of its own from then on.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
-import { Batches } from "../../runtime/concurrency.ts";
+import { allEnded, Batches } from "../../runtime/concurrency.ts";
 import { type Share, Shares } from "./claim-shares.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import {
@@ -266,13 +266,23 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
       const times = [toTime(request.now), toTime(request.leaseUntil), request.ghosts];
       let leftOut: readonly AgentId[] = [];
       let leftOutInPlain: readonly AgentId[] = [];
-      const claimDue = (most: number) => CLAIM_DUE.entities(pool, [holder, most, ...times, leftOutInPlain]);
-      const claimHeads = async (most: number) => {
-        const all = await CLAIM_HEADS.entities(pool, [holder, most, ...times, leftOut, leftOutInPlain]);
-        return { found: all.filter((row) => row.id !== undefined), steppedOver: all[0]?.steppedOver ?? 0 };
-      };
       const claimed: ClaimedDelegation[] = [];
       let [mayBeDue, mayBeHeads] = [true, true];
+      const take = (row: DelegationRow) => {
+        shares.take(row.agentId);
+        claimed.push(toClaimed(row, holder, keys));
+      };
+      const claimDue = async (most: number) => {
+        const due = await CLAIM_DUE.entities(pool, [holder, most, ...times, leftOutInPlain]);
+        due.forEach(take);
+        mayBeDue = due.length === most;
+      };
+      const claimHeads = async (most: number) => {
+        const all = await CLAIM_HEADS.entities(pool, [holder, most, ...times, leftOut, leftOutInPlain]);
+        const heads = all.filter((row) => row.id !== undefined);
+        heads.forEach(take);
+        mayBeHeads = (all[0]?.steppedOver ?? 0) > 0 || heads.length === most;
+      };
       for (;;) {
         if (!mayBeDue && !mayBeHeads) {
           if (leftOutInPlain.length === 0 || !shares.next()) break;
@@ -288,16 +298,17 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         const forHeads = free - forDue;
         leftOut = shares.full;
         leftOutInPlain = shares.fullBeforeKept;
-        const [heads, due] = await Promise.all([
-          forHeads === 0 ? { found: [], steppedOver: 0 } : claimHeads(forHeads),
-          forDue === 0 ? [] : claimDue(forDue),
-        ]);
-        for (const row of [...due, ...heads.found]) {
-          shares.take(row.agentId);
-          claimed.push(toClaimed(row, holder, keys));
+        const claims = [
+          ...(forHeads === 0 ? [] : [claimHeads(forHeads)]),
+          ...(forDue === 0 ? [] : [claimDue(forDue)]),
+        ];
+        try {
+          await allEnded(claims);
+        } catch (error) {
+          // What one of them has claimed is not to wait for the end of its lease.
+          if (claimed.length === 0) throw error;
+          break;
         }
-        mayBeDue &&= forDue === 0 || due.length === forDue;
-        mayBeHeads &&= heads.steppedOver > 0 || heads.found.length === forHeads;
       }
       return claimed;
     },

@@ -340,4 +340,19 @@ describe("leases", () => {
     await Promise.all([releasing, admitting]);
     assert.equal(tries, 2, "neither was made again");
   });
+
+  it("that one statement has claimed are worked on where the other one fails [DEL-1]", async (t) => {
+    const { pool, admit } = await ledgerFixture(t);
+    await admit([job("q1")]);
+    const failing = interrupted(pool, (statement) => {
+      if (statement !== "claim_heads") throw new Error("Connection terminated unexpectedly");
+    });
+    const leases = createLeases(failing, KEYS, ROOM_GATE_MS);
+    const request = { holder: "one", limit: 10, now: T0, leaseUntil: T0 + LEASE_MS };
+    assert.deepEqual(
+      (await leases.claim(request)).map(({ sourceEventId }) => sourceEventId),
+      [event("q1")],
+    );
+    await assert.rejects(leases.claim(request), { message: "Connection terminated unexpectedly" });
+  });
 });
