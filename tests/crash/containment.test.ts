@@ -82,10 +82,11 @@ async function killOver(t: TestContext, kills: number): Promise<void> {
     await assertSameEnd(folder, before);
   }
   for (const [how, count] of reached) t.diagnostic(`${count} killed ${how}`);
-  // A few kills may all fall into one stage: how fast it goes changes with what else the machine does.
-  assert.ok(reached.size > Math.min(2, kills / 10), "the kills met it at different instants");
   const late = reached.get("after its end") ?? 0;
-  assert.ok(kills < 20 ? late < kills : late < kills / 2, "kills met it at work");
+  // A few kills may all fall into one stage: how fast it goes changes with what else the machine does.
+  if (kills < 20) return assert.ok(late < kills, "kills met it at work");
+  assert.ok(reached.size > 2, "the kills met it at different instants");
+  assert.ok(late < kills / 2, "kills met it at work");
 }
 
 /** Begins a containment that ends at its write of this number to the state folder. @returns whether it came so far */
