@@ -7,7 +7,7 @@ import { canonicalize } from "../domain/canonical-json.ts";
 import { sha256Tagged } from "../domain/digest.ts";
 import { durationMs } from "../domain/duration.ts";
 import { AgentName, ServerNameField } from "../domain/identifier-fields.ts";
-import { parseServerName, parseUserId } from "../domain/identifiers.ts";
+import { localpartOf, parseServerName, parseUserId, serverOf, type UserId } from "../domain/identifiers.ts";
 import { addressIn } from "../runtime/public-addresses.ts";
 import { RegistrySecretReference } from "../runtime/secrets.ts";
 
@@ -131,6 +131,13 @@ export const GhostPrefix = z.string().regex(/^[a-z0-9._=/-]{1,32}$/);
 /** The ghosts of a partner's bridge: the users of its server whose localpart begins so. */
 export const PartnerGhosts = z.strictObject({ server: ServerNameField, prefix: GhostPrefix });
 export type PartnerGhosts = z.output<typeof PartnerGhosts>;
+
+/** Whether a user is a ghost of a partner's bridge: what it says was not said by a person. */
+export function isPartnerGhost(partnerGhosts: readonly PartnerGhosts[], user: UserId): boolean {
+  return partnerGhosts.some(
+    ({ server, prefix }) => serverOf(user) === server && localpartOf(user).startsWith(prefix),
+  );
+}
 
 export const AgentsFile = z.strictObject({
   version: z.literal(1),

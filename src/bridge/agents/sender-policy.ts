@@ -1,6 +1,6 @@
 // Who may ask an agent, by its entry in agents.yaml. Servers and users are compared exactly.
-import { localpartOf, serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { AgentEntry, CardIdentity, PartnerGhosts } from "../../rendered-files/agents-file.ts";
+import { serverOf, type UserId } from "../../domain/identifiers.ts";
+import type { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 
 export function allowsAnybody({ allowedServers, allowedSenders }: AgentEntry): boolean {
   return allowedServers.length > 0 && allowedSenders.length > 0;
@@ -17,13 +17,6 @@ export function isSenderAllowed(entry: AgentEntry, sender: UserId): boolean {
   return (
     entry.allowedServers.includes(server) &&
     (entry.allowedSenders.includes(sender) || entry.allowedSenders.includes(`*:${server}`))
-  );
-}
-
-/** Whether a user is a ghost of a partner's bridge: what it says was not said by a person. */
-export function isPartnerGhost(partnerGhosts: readonly PartnerGhosts[], user: UserId): boolean {
-  return partnerGhosts.some(
-    ({ server, prefix }) => serverOf(user) === server && localpartOf(user).startsWith(prefix),
   );
 }
 

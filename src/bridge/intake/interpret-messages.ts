@@ -3,8 +3,9 @@
 // counts only where allowed; what cannot be opened yet keeps its position as an intake envelope.
 import { type GhostMxid, localpartOf, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
+import { isPartnerGhost } from "../../rendered-files/agents-file.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
-import { allowsAnybody, isPartnerGhost, isSenderAllowed } from "../agents/sender-policy.ts";
+import { allowsAnybody, isSenderAllowed } from "../agents/sender-policy.ts";
 import {
   type About,
   type Derived,

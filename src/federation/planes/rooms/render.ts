@@ -3,9 +3,9 @@
 // `retained` and `closing`. Published as docs/reference/schemas/rooms-intent.schema.json.
 import * as z from "zod";
 import { ServerNameField } from "../../../domain/identifier-fields.ts";
-import { serverOf, type UserId } from "../../../domain/identifiers.ts";
+import type { UserId } from "../../../domain/identifiers.ts";
 import { jsonText } from "../../../domain/json.ts";
-import { PartnerGhosts } from "../../../rendered-files/agents-file.ts";
+import { isPartnerGhost, PartnerGhosts } from "../../../rendered-files/agents-file.ts";
 import { closedPlanes, type Registry } from "../../registry/partner.ts";
 import { admittedServers, openPartners, type PlaneRender } from "../plane.ts";
 import { aclAllow } from "./acl.ts";
@@ -68,7 +68,6 @@ export type RoomsIntent = z.output<typeof RoomsIntent>;
  * while the server enters the room.
  */
 export function peopleAndGhosts({ ghosts }: RoomsIntent, users: readonly UserId[]) {
-  const isGhost = (user: UserId) =>
-    ghosts.some(({ server, prefix }) => serverOf(user) === server && user.startsWith(`@${prefix}`));
+  const isGhost = (user: UserId) => isPartnerGhost(ghosts, user);
   return [users.filter((user) => !isGhost(user)), users.filter(isGhost)] as const;
 }
