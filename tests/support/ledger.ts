@@ -246,13 +246,13 @@ export async function stored(
   return Object.fromEntries(found.map(({ key, value }) => [key.toString(), String(value)]));
 }
 
-/** A pool of which each statement may be counted, held up or refused before it reaches the database. */
+/** A pool of which each statement outside transactions may be counted, held up or refused before it reaches the database. */
 export function interrupted(pool: Pool, before: (statement: string) => unknown): Pool {
   const query = async (statement: { readonly name: string }) => {
     await before(statement.name);
     return await (pool.query as (given: unknown) => Promise<unknown>)(statement);
   };
-  return Object.assign(Object.create(pool), { query }) as Pool;
+  return Object.assign(Object.create(pool), { query, connect: () => pool.connect() }) as Pool;
 }
 
 /** How many deadlocks there were. The ledger repeats what lost in one, so that nothing else shows them. */

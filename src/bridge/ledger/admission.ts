@@ -2,6 +2,7 @@
 // Invariants: an event is handled once, whichever process it comes to and however often, because the transaction that
 // handles it inserts its row; a room's places have no gaps; no remote call is made meanwhile; everything of a transaction
 // is committed, or nothing; `derive`, which decides what its events mean, is a pure function of them and of the facts.
+import { setImmediate } from "node:timers/promises";
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
 import { type KnownRow, readForgotten, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
@@ -30,10 +31,16 @@ import { type ClaimInDoubt, createClaimsInDoubt } from "./claims-in-doubt.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { keysFound } from "./envelopes.ts";
 import { writeDeviceInbox } from "./ghosts.ts";
-import { CLAIMED_COLUMNS, type ClaimedDelegation, type DelegationRow, toClaimed } from "./leases.ts";
+import {
+  CLAIMED_COLUMNS,
+  type ClaimedDelegation,
+  type DelegationRow,
+  type Lease,
+  toClaimed,
+} from "./leases.ts";
 import { applyRoomState } from "./memberships.ts";
 import { refusals, writeNotices } from "./notices.ts";
-import { columnsOf, inRooms, type Queryable, statement, toTime, type Work } from "./postgres.ts";
+import { columnsOf, inRooms, notFlushed, type Queryable, statement, toTime, type Work } from "./postgres.ts";
 import { isPassing } from "./postgres-servers.ts";
 import { sealPrompt } from "./prompts.ts";
 import { firstLaterPlaces, reorder } from "./room-order.ts";
@@ -46,6 +53,10 @@ const HANDLE = statement<{ event: EventId }>("handle_events")`
     AND NOT EXISTS (SELECT FROM bridge_encrypted_intake e WHERE e.matrix_event_id = event)
   ORDER BY event
   ON CONFLICT DO NOTHING RETURNING matrix_event_id AS event`;
+
+// Waits for the disk, and with it for all that was committed before. No row: the server ended before it had the event on disk.
+const MAKE_DURABLE = statement("make_durable")`
+  SELECT pg_logical_emit_message(true, 'drawbridge', '') FROM bridge_handled_events WHERE matrix_event_id = $1`;
 
 const HANDLED = statement<{ event: EventId }>("handled_events")`
   SELECT matrix_event_id AS event FROM bridge_handled_events WHERE matrix_event_id = ANY ($1)`;
@@ -104,7 +115,8 @@ const WRITE_MALFORMED = statement("admit_malformed")`
   ON CONFLICT DO NOTHING`;
 
 // A single question that comes to the head of its room is claimed as it is admitted, which saves the round trip and the
-// commit of a claim before its agent is called. One that stands behind another is admitted as any other is.
+// commit of a claim before its agent is called. One that stands behind another is admitted as any other is. The commit does
+// not wait for the disk: what is written before the call makes it durable too, and the acknowledgement waits for that.
 const ADMIT_AND_CLAIM = statement<DelegationRow>("admit_and_claim")`
   WITH capacity AS (
     UPDATE bridge_capacity SET admitted = admitted + 1
@@ -123,7 +135,7 @@ const ADMIT_AND_CLAIM = statement<DelegationRow>("admit_and_claim")`
     SELECT $1, $5, 0, 1, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $2::timestamptz,
       CASE WHEN is_head THEN 'dispatching' ELSE 'queued' END, is_head::int, CASE WHEN is_head THEN $3::text END,
       CASE WHEN is_head THEN $4::timestamptz END, CASE WHEN is_head THEN $2::timestamptz END, $17
-    FROM room
+    FROM room, ${notFlushed()}
     RETURNING ${CLAIMED_COLUMNS}, 'queued' AS "resumedFrom"
   )
   SELECT * FROM admitted WHERE fence > 0`;
@@ -162,7 +174,9 @@ async function admitOn(
     isReadAtOnce ? readForgotten(client) : undefined,
   ]);
   const fresh = new Set(inserted.map(({ event }) => event));
-  if (fresh.size === 0 && all.length > 0) return { result: { ...NOTHING_ADMITTED, replayed: true } };
+  // What was committed the first time may not have been durable when its process ended.
+  if (fresh.size === 0 && all.length > 0)
+    return { result: { ...NOTHING_ADMITTED, replayed: true }, sent: MAKE_DURABLE.rows(client, [all[0]]) };
   const isFresh = ({ event }: { readonly event: EventId }) => fresh.has(event);
 
   // An answer that is in the same transaction must find its question.
@@ -309,7 +323,12 @@ async function writeMalformed(client: PoolClient, { transactionId, receivedAt, m
   await WRITE_MALFORMED.rows(client, [transactionId, toTime(receivedAt), ...events]);
 }
 
-export function createIntake(pool: Pool, settings: LedgerSettings) {
+/** @param intentOf the intent to call that is being recorded, if one is: it makes the admission durable too */
+export function createIntake(
+  pool: Pool,
+  settings: LedgerSettings,
+  intentOf: (lease: Lease) => Promise<unknown> | undefined,
+) {
   const doubts = createClaimsInDoubt(pool);
   return {
     /** Safe to repeat. @throws what the database throws: nothing was committed, unless the answer to COMMIT was lost */
@@ -336,6 +355,15 @@ export function createIntake(pool: Pool, settings: LedgerSettings) {
         // The end of a slot wakes its worker, which then finds what was given back.
         if (claiming === undefined || !doubts.has(claiming)) claiming?.slot.end(admitted?.claimed);
         else void givenBack.then(() => claiming?.slot.end(undefined));
+      }
+      const { claimed, replayed } = admitted;
+      if (claiming !== undefined && !replayed) {
+        // A question that needs nothing but the database is on its way to its agent by then.
+        await setImmediate();
+        const outcome = claimed && (await intentOf(claimed.lease)?.catch(() => undefined));
+        if (outcome !== "begun") await MAKE_DURABLE.one(pool, [claiming.question.event]);
+        // The call is made before the acknowledgement is.
+        else await setImmediate();
       }
       if ((admission.decryptedIn ?? []).length > 0) await keysFound(pool, admission.decryptedIn ?? []);
       return admitted;

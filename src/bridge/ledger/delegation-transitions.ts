@@ -121,7 +121,11 @@ const FINISH = statement<{ reason: TerminalReason }>("finish")`
 
 export function createTransitions(pool: Pool, noticeIntervalMs: number) {
   const dispatches = new Batches((batch: readonly Dispatch[]) => beginDispatches(pool, batch));
+  const intents = new Map<string, Promise<DispatchOutcome>>();
   return {
+    /** The outcome of an intent to call that is being recorded under this lease. */
+    intentOf: (lease: Lease) => intents.get(lease.delegationId),
+
     /** Spends limiter tokens, unless it has before, and records that the agent may now be called, in one statement. */
     async beginDispatch(
       lease: Lease,
@@ -129,7 +133,9 @@ export function createTransitions(pool: Pool, noticeIntervalMs: number) {
       now: number,
       further: readonly LimiterBucket[] = [],
     ): Promise<Exclude<DispatchOutcome, "lost">> {
-      const outcome = await dispatches.run({ lease, buckets: [bucket, ...further], now });
+      const intent = dispatches.run({ lease, buckets: [bucket, ...further], now });
+      intents.set(lease.delegationId, intent);
+      const outcome = await intent.finally(() => intents.delete(lease.delegationId));
       if (outcome === "lost") throw leaseLost(nameOf(lease));
       return outcome;
     },

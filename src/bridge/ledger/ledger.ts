@@ -25,11 +25,12 @@ import { createTargets } from "./target-trust.ts";
 export function createLedger(pool: Pool, keys: ContentKeys, options: Omit<LedgerSettings, "keys">) {
   const { noticeIntervalMs, roomGateMs } = options;
   const settings = { ...options, keys };
+  const { intentOf, ...transitions } = createTransitions(pool, noticeIntervalMs);
   return {
-    intake: createIntake(pool, settings),
+    intake: createIntake(pool, settings, intentOf),
     delegations: {
       ...createLeases(pool, keys, roomGateMs),
-      ...createTransitions(pool, noticeIntervalMs),
+      ...transitions,
       ...createReplies(pool, keys),
       ...createQuestions(pool, keys),
       ...createReports(pool, keys),

@@ -13,9 +13,12 @@ import {
   envelope,
   event,
   ghost,
+  interrupted,
   job,
   LEASE_MS,
   ledgerFixture,
+  ledgerOn,
+  ROOM_GATE_MS,
   room,
   T0,
   untilWaiting,
@@ -177,6 +180,59 @@ describe("admission", () => {
     const again = await claim({ now: T0 + LEASE_MS });
     const next = again.find((one) => one.sourceEventId === event("q5"));
     assert.equal(Number(next?.lease.fence), 1 + Number(lost?.lease.fence));
+  });
+
+  it("is acknowledged once it is durable, with a claim by what records the call, or a write of its own [INT-3] [DEL-9]", async (t) => {
+    const { pool, rows } = await ledgerFixture(t);
+    const statements: string[] = [];
+    const { admit, delegations } = ledgerOn(
+      interrupted(pool, (statement) => statements.push(statement)),
+      ROOM_GATE_MS,
+    );
+    const slotFor = (begin: (claimed: ClaimedDelegation) => void) => () => ({
+      ...{ holder: "one", leaseUntil: T0 + LEASE_MS },
+      end: (claimed: ClaimedDelegation | undefined) => claimed && begin(claimed),
+    });
+    let isBegun = false;
+    const beginning = slotFor(async ({ lease }) => {
+      await delegations.beginDispatch(lease, BUCKET, T0);
+      isBegun = true;
+    });
+    await admit([job("q1")], { slotFor: beginning });
+    assert.ok(isBegun);
+    assert.deepEqual(statements.splice(0), ["begin_dispatches"]);
+    await admit([job("q2", { room: room("later") })], { slotFor: slotFor(() => {}) });
+    assert.deepEqual(statements.splice(0), ["make_durable"]);
+    const losing = slotFor(async ({ lease }) => {
+      await pool.query("UPDATE bridge_delegations SET lease_holder = 'two' WHERE id = $1", [
+        lease.delegationId,
+      ]);
+      await assert.rejects(delegations.beginDispatch(lease, BUCKET, T0), { code: "lease_lost" });
+    });
+    await admit([job("q3", { room: room("lost") })], { slotFor: losing });
+    assert.equal(statements.splice(0).includes("make_durable"), true);
+
+    // The event may have been committed by a process that ended before it was on disk.
+    await pool.query(
+      "SET synchronous_commit = off; CREATE TABLE unflushed (n int); RESET synchronous_commit",
+    );
+    const [at] = await rows("SELECT pg_current_wal_insert_lsn() AS lsn");
+    assert.equal((await admit([job("q2")])).replayed, true);
+    assert.deepEqual(await rows("SELECT pg_current_wal_flush_lsn() >= $1 AS flushed", [at?.["lsn"]]), [
+      { flushed: true },
+    ]);
+  });
+
+  it("is not acknowledged where the server ended before the event was on disk [INT-3]", async (t) => {
+    const { pool, admit } = await ledgerFixture(t, 1);
+    let isLost: Promise<unknown> | undefined;
+    const end = () => {
+      isLost = pool.query("TRUNCATE bridge_delegations, bridge_handled_events, bridge_rooms CASCADE");
+    };
+    const slotFor = () => ({ holder: "one", leaseUntil: T0 + LEASE_MS, end });
+    await assert.rejects(admit([job("q1")], { slotFor }), { code: "internal" });
+    await isLost;
+    assert.equal((await admit([job("q1")])).admitted, 1);
   });
 
   it("gives the slot for a question up when nothing was committed [DEL-1]", async (t) => {
