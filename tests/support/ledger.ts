@@ -246,13 +246,22 @@ export async function stored(
   return Object.fromEntries(found.map(({ key, value }) => [key.toString(), String(value)]));
 }
 
-/** A pool of which each statement outside transactions may be counted, held up or refused before it reaches the database. */
+/** A pool of which each statement may be counted, and outside transactions held up or refused, before it reaches the database. */
 export function interrupted(pool: Pool, before: (statement: string) => unknown): Pool {
-  const query = async (statement: { readonly name: string }) => {
-    await before(statement.name);
-    return await (pool.query as (given: unknown) => Promise<unknown>)(statement);
+  type Query = (statement: { readonly name: string } | string) => Promise<unknown>;
+  const query: Query = async (statement) => {
+    await before(typeof statement === "string" ? statement : statement.name);
+    return await (pool.query as Query)(statement);
   };
-  return Object.assign(Object.create(pool), { query, connect: () => pool.connect() }) as Pool;
+  const connect = async () => {
+    const client = await pool.connect();
+    const counted: Query = (statement) => {
+      before(typeof statement === "string" ? statement : statement.name);
+      return (client.query as Query)(statement);
+    };
+    return new Proxy(client, { get: (of, key) => (key === "query" ? counted : Reflect.get(of, key)) });
+  };
+  return Object.assign(Object.create(pool), { query, connect }) as Pool;
 }
 
 /** How many deadlocks there were. The ledger repeats what lost in one, so that nothing else shows them. */
