@@ -9,7 +9,7 @@ import { errorName } from "../domain/errors.ts";
 import type { GhostMxid } from "../domain/identifiers.ts";
 import { resultWithin } from "../runtime/concurrency.ts";
 import { QUERY_TIMEOUT_MS } from "./ledger/postgres-servers.ts";
-import type { ProcessConnection } from "./ledger/processes.ts";
+import { IDLE_MS_MAX, type ProcessConnection } from "./ledger/processes.ts";
 
 export const ROLES = ["audit", "avatars", "catchup", "retention"] as const;
 export type Role = (typeof ROLES)[number];
@@ -54,6 +54,7 @@ export class Ownership {
   #owned = new Set<string>();
   readonly #closing = new Set<string>();
   #live: readonly string[] = [];
+  #aliveUntil = Number.NEGATIVE_INFINITY;
   #releasesUntil = Number.NEGATIVE_INFINITY;
   #releasesAt = 0;
   #releasing: Promise<boolean> | undefined;
@@ -69,6 +70,11 @@ export class Ownership {
     if (this.#connection === undefined || this.#connection.broken.aborted) return undefined;
     const ghosts = this.#options.ghosts && this.ghosts.filter(this.#options.isSettled);
     return { holder: this.#connection.process, ghosts };
+  }
+
+  /** False once the server may have ended the connection: a process that was stopped hears of that later than the others do. */
+  get isAlive(): boolean {
+    return this.#connection?.broken.aborted === false && this.#options.clock.now() < this.#aliveUntil;
   }
 
   get ghosts(): readonly GhostMxid[] {
@@ -129,7 +135,7 @@ export class Ownership {
 
   async #connect(): Promise<void> {
     if (this.#connection?.broken.aborted === false) return;
-    const { open, onNotified, onLost, log } = this.#options;
+    const { open, onNotified, onLost, clock, log } = this.#options;
     if (this.#connection !== undefined) {
       log.warn({ event: "process_connection_lost" }, "other processes take over what this one owned");
       this.#connection = undefined;
@@ -138,7 +144,9 @@ export class Ownership {
       this.#owned = new Set();
     }
     this.#live = [];
+    const askedAt = clock.now();
     this.#connection = await open(onNotified);
+    this.#aliveUntil = askedAt + IDLE_MS_MAX;
     if (this.#givesUpGhosts) await this.#connection.leave();
     log.info({ event: "process", process: this.#connection.process }, "this process takes part");
   }
@@ -148,7 +156,9 @@ export class Ownership {
     const connection = this.#connection;
     if (connection === undefined) return false;
     const { clock, ghosts: wanted, onTaken, onObserved } = this.#options;
+    const askedAt = clock.now();
     const found = await connection.observe();
+    this.#aliveUntil = askedAt + IDLE_MS_MAX;
     const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
     // What the server was committing for the process when it ended can come after this observation.
     if (hasEnded) this.#releasesUntil = clock.now() + QUERY_TIMEOUT_MS;

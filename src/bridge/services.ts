@@ -108,6 +108,7 @@ export function createServices(context: BridgeContext) {
     directory: agents,
     ...{ trust, textsOf },
     mayClaim: () => ownership.claimant !== undefined,
+    isAlive: () => ownership.isAlive,
     sending,
     metrics: delegationMetrics(metrics, wakeups.unanswered),
   });

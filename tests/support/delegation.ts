@@ -140,6 +140,8 @@ export interface Harness {
 /** What a process of its own has of its own: when it dies, its connections close and it writes no more. */
 export interface Mortal {
   readonly worker: DelegationWorker;
+  /** Whether it surely counts as alive among the processes. */
+  isAlive: boolean;
   /** Called before and after each write of this process, with the method's name. */
   onWrite: (method: string, when: "before" | "after") => void;
   kill(): Promise<void>;
@@ -291,6 +293,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
       upload: async () => undefined,
       typing: () => {},
       mayClaim: () => true,
+      isAlive: () => true,
       clock,
       random: { bytes: (length) => Buffer.alloc(length, 128) },
       log: pino({ level: "debug" }, { write: (line: string) => logged.push(line) }),
@@ -327,7 +330,11 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
           },
       });
       const mortal: Mortal = {
-        worker: new DelegationWorker({ ...harness.deps, ledger, http: countedHttp(own), holder }),
+        worker: new DelegationWorker({
+          ...{ ...harness.deps, ledger, http: countedHttp(own), holder },
+          isAlive: () => mortal.isAlive,
+        }),
+        isAlive: true,
         onWrite: () => {},
         kill: async () => {
           isDead = true;

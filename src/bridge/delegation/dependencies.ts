@@ -49,6 +49,8 @@ export interface DelegationDependencies {
   readonly limits: DelegationLimits;
   /** Whether this process may claim: not while the database, with its right to, is away. */
   readonly mayClaim: () => boolean;
+  /** Whether this process surely counts as alive: the leases of one that has ended are others' at once. */
+  readonly isAlive: () => boolean;
   /** Names this process in the ledger; unique among all that ever run. */
   readonly holder: string;
 }

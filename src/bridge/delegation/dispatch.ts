@@ -184,7 +184,7 @@ async function call(
 ): Promise<DelegationVerdict> {
   const { claimed, deps } = running;
   // After a slow write another process may hold the row, and its call must be the only one.
-  if (!running.isFresh) return retryOrGiveUp(running, "agent_unavailable", reach);
+  if (!running.mayCall) return retryOrGiveUp(running, "agent_unavailable", reach);
   const question = {
     messageId: claimed.a2aMessageId,
     ...said,

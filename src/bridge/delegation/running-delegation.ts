@@ -71,9 +71,14 @@ export class RunningDelegation {
     return this.deps.clock.now();
   }
 
-  /** Whether the lease surely still runs; read right before an agent is called. */
+  /** Whether the lease surely still runs. */
   get isFresh(): boolean {
     return this.lease?.isFresh() ?? false;
+  }
+
+  /** Whether surely nobody else has taken the delegation over; read right before an agent is called. */
+  get mayCall(): boolean {
+    return this.isFresh && this.deps.isAlive();
   }
 
   /** Nothing is lost when another process goes on with it at once. */
@@ -143,7 +148,7 @@ export class RunningDelegation {
         // Some agents send a question's file, as base64, back with each view of its task.
         bytesMax: limits.answerBytes + Math.ceil(((entry.attachments?.bytes ?? 0) * 4) / 3),
         traceparent: this.claimed.traceparent,
-        mayRepeat: async () => (await recheck(this.deps, this.claimed)).kind === "cleared" && this.isFresh,
+        mayRepeat: async () => (await recheck(this.deps, this.claimed)).kind === "cleared" && this.mayCall,
         observe: (operation, outcome, ms) => {
           metrics.agentCall(operation, outcome, ms);
           this.#trace(`a2a ${operation}`, this.now - ms, outcome, outcome !== "ok");

@@ -184,7 +184,16 @@ export class DelegationWorker implements DelegationHost {
   }
 }
 
-type Given = "ledger" | "directory" | "trust" | "mayClaim" | "metrics" | "clock" | "random" | "log";
+type Given =
+  | "ledger"
+  | "directory"
+  | "trust"
+  | "mayClaim"
+  | "isAlive"
+  | "metrics"
+  | "clock"
+  | "random"
+  | "log";
 
 export function createDelegationWorker(
   options: Pick<DelegationDependencies, Given | "textsOf"> & {

@@ -8,7 +8,7 @@ import { connectToServer } from "./postgres-servers.ts";
 
 const STATEMENT_TIMEOUT_MS = 5_000;
 /** The server ends a connection that is idle for so long. Its process observes more often. */
-const IDLE_MS_MAX = 1_000;
+export const IDLE_MS_MAX = 1_000;
 const CHANNEL = "drawbridge";
 const BEGIN_SESSION = `SELECT set_config('idle_session_timeout', '${IDLE_MS_MAX}', false);
   SELECT set_config('plan_cache_mode', 'force_generic_plan', false); LISTEN ${CHANNEL}`;

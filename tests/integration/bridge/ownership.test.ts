@@ -133,6 +133,16 @@ describe("the processes on one database", () => {
     await until("it closed its machines", () => GHOSTS.every((one) => !first.ownership.owns(one)));
   });
 
+  it("a process that was stopped for a second does not count itself as alive until it has asked [DEL-9]", async (t) => {
+    const { begin } = await processes(t);
+    const { ownership } = await begin();
+    assert.equal(ownership.isAlive, true);
+    // Nothing else runs meanwhile, as when the whole process is stopped.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_100);
+    assert.equal(ownership.isAlive, false);
+    await until("it takes part again", () => ownership.isAlive);
+  });
+
   it("the ghosts of a process that drains are taken while it still works [DEL-9]", async (t) => {
     const { begin } = await processes(t);
     const first = await begin();

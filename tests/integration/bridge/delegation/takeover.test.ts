@@ -143,6 +143,22 @@ describe("takeover of a dead worker's delegations", () => {
     await first.worker.drain();
   });
 
+  it("a holder that was stopped after its limiter write does not call the agent, because others took it for ended [DEL-9]", async (t) => {
+    const { agent, harness, isTerminal } = await setUp(t);
+    const first = harness.mortal("first");
+    first.onWrite = (method, when) => {
+      if (method === "beginDispatch" && when === "after") first.isAlive = false;
+    };
+    first.worker.start();
+    await harness.until(() => harness.metrics.count("deferred:agent_unavailable") === 1, 0);
+    assert.equal(agent.requests.length, 0);
+    first.onWrite = () => {};
+    first.isAlive = true;
+    await harness.until(isTerminal);
+    assert.equal(agent.behaviour.started.length, 1);
+    await first.worker.drain();
+  });
+
   it("the next process sends only the rest when one is killed between two parts of an answer [DEL-3]", async (t) => {
     const { agent, harness, isTerminal, fixture } = await setUp(t, { streaming: true });
     const long = "A paragraph of the answer.\n\n".repeat(3_000);
