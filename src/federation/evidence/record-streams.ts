@@ -38,13 +38,14 @@ const fingerprint = z.union([Sha256Digest, z.literal("none")]);
 const Target = z.strictObject({ agent: Word, ghost: Identifier, fingerprint, agent_version: Named });
 
 const AuditId = z.string().regex(/^[0-9]{1,20}$/);
-const COMMON = { audit_id: AuditId, time: Time, outcome: Word, target: Target } as const;
+const COMMON = { audit_id: AuditId, time: Time, outcome: Word } as const;
+const OF_EVENT = { room_id: Identifier, event_id: Identifier, sender: Identifier, ingress: Word } as const;
 
 const DelegationLine = z.strictObject({
   ...COMMON,
+  ...OF_EVENT,
   schema: z.literal("svc.delegation.v1"),
-  ...{ terminal_stage: Word, terminal_reason: Word, a2a_attempted: z.boolean() },
-  ...{ room_id: Identifier, event_id: Identifier, sender: Identifier, ingress: Word },
+  ...{ target: Target, terminal_stage: Word, terminal_reason: Word, a2a_attempted: z.boolean() },
   admitted_at: Time,
   accepted_at: Time.nullable(),
   reply_event_id: Identifier.nullable(),
@@ -53,11 +54,18 @@ const DelegationLine = z.strictObject({
 const AgentCardLine = z.strictObject({
   ...COMMON,
   schema: z.literal("svc.agent_card.v1"),
-  ...{ reason: Word, origin: Named, key_id: Named },
+  ...{ target: Target, reason: Word, origin: Named, key_id: Named },
   card_digest: Sha256Digest.nullable(),
 });
 
-const BridgeLine = z.discriminatedUnion("schema", [DelegationLine, AgentCardLine]);
+const EncryptedIntakeLine = z.strictObject({
+  ...COMMON,
+  ...OF_EVENT,
+  schema: z.literal("svc.encrypted_intake.v1"),
+  ...{ terminal_reason: Word, key_requests: z.int().min(0), admitted_at: Time },
+});
+
+const BridgeLine = z.discriminatedUnion("schema", [DelegationLine, AgentCardLine, EncryptedIntakeLine]);
 
 export const STREAM_NAMES = ["border_violations", "gateway_decisions", "bridge_audit"] as const;
 export type StreamName = (typeof STREAM_NAMES)[number];
@@ -73,9 +81,11 @@ const StreamFacts = z.discriminatedUnion("stream", [
   }),
   z.strictObject({
     stream: z.literal("bridge_audit"),
-    schema: z.enum(["svc.delegation.v1", "svc.agent_card.v1"]),
+    schema: z.enum(["svc.delegation.v1", "svc.agent_card.v1", "svc.encrypted_intake.v1"]),
     audit_id: z.string(),
-    ...{ outcome: Word, reason: Word, agent: Word },
+    ...{ outcome: Word, reason: Word },
+    /** Null for an encrypted event that nobody could read: whom it asked is not known. */
+    agent: Word.nullable(),
     a2a_attempted: z.boolean().nullable(),
     ...{ room: Named, event: Named, sender: Named, key_id: Named },
   }),
@@ -110,15 +120,17 @@ export interface StreamPartner extends Pick<Partner, "serverName" | "azp"> {
 function readBridgeLine(value: unknown, partner: StreamPartner) {
   const line = BridgeLine.safeParse(value).data;
   if (line === undefined) return undefined;
-  const { schema, audit_id, outcome, target } = line;
-  const common = { stream: "bridge_audit", schema, audit_id, outcome, agent: target.agent } as const;
-  const isTheirs = partner.agents?.has(target.agent) === true;
+  const { schema, audit_id, outcome } = line;
+  const agent = "target" in line ? line.target.agent : null;
+  const common = { stream: "bridge_audit", schema, audit_id, outcome, agent } as const;
+  const isTheirs = agent !== null && partner.agents?.has(agent) === true;
   if (line.schema === "svc.agent_card.v1") {
     const none = { a2a_attempted: null, room: null, event: null, sender: null };
     const facts = { ...common, ...none, reason: line.reason, key_id: line.key_id };
     return { at: line.time, concerns: isTheirs, facts };
   }
-  const { terminal_reason: reason, a2a_attempted, room_id: room, event_id: event, sender } = line;
+  const { terminal_reason: reason, room_id: room, event_id: event, sender } = line;
+  const a2a_attempted = "a2a_attempted" in line ? line.a2a_attempted : null;
   const facts = { ...common, reason, a2a_attempted, room, event, sender, key_id: null };
   const isAsked = sender.slice(sender.indexOf(":") + 1) === partner.serverName;
   return { at: line.time, concerns: isTheirs || isAsked, facts };

@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import * as z from "zod";
+import { EncryptedIntakeAudit } from "../../../../src/bridge/audit/records.ts";
 import { sha256Tagged } from "../../../../src/domain/digest.ts";
 import {
   deadBy,
@@ -56,6 +58,12 @@ const delegation = {
   admitted_at: AT,
   accepted_at: null,
   reply_event_id: null,
+};
+
+const unread = {
+  ...{ audit_id: "8", schema: "svc.encrypted_intake.v1", time: AT, outcome: "expired" },
+  ...{ terminal_reason: "key_wait_elapsed", key_requests: 5, ingress: "transaction", admitted_at: AT },
+  ...{ room_id: "!room:a.test", event_id: "$unread", sender: `@bob:${PARTNER.serverName}` },
 };
 
 const LINES = { border_violations: violation, gateway_decisions: request, bridge_audit: delegation } as const;
@@ -141,6 +149,20 @@ describe("evidence packs and record streams", () => {
       assert.equal(items[0]?.line_digest, sha256Tagged(JSON.stringify(line)));
       assert.deepEqual(packProblems(sealPack({ ...body(), stream_items: [...items] })), []);
     }
+  });
+
+  it("collectStream takes the record of a partner's encrypted event that nobody could read [EVD-1] [AUD-2]", async (t) => {
+    assert.ok(EncryptedIntakeAudit.extend({ audit_id: z.string() }).safeParse(unread).success);
+    const file = join(temporaryFolder(t), "audit.jsonl");
+    writeFile(file, lines(unread, { ...unread, sender: "@eve:c.test" }));
+    const { summary, items } = await collectStream("bridge_audit", file, PARTNER, WINDOW);
+    assert.deepEqual([summary.matching, summary.refused_lines], [1, 0]);
+    const { room_id: room, event_id: event, sender } = unread;
+    assert.deepEqual(items[0]?.facts, {
+      ...{ stream: "bridge_audit", schema: unread.schema, audit_id: "8", outcome: "expired", agent: null },
+      ...{ reason: "key_wait_elapsed", a2a_attempted: null, room, event, sender, key_id: null },
+    });
+    assert.deepEqual(packProblems(sealPack({ ...body(), stream_items: [...items] })), []);
   });
 
   it("collectStream reports a stream that is absent or not operated [EVD-1]", async (t) => {
