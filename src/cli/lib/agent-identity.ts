@@ -1,11 +1,15 @@
 // What the commands on one agent share: they read the public keys and cards that an operator names, change its identity in
-// the registry, keep the evidence, and print both. Invariant: public keys are read strictly, and refused when anything
-// private is in them.
+// the registry, and print what was shown. Invariant: public keys are read strictly, and refused when anything private is in
+// them.
 import { systemClock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { membersOf } from "../../domain/json.ts";
 import { strictJsonIn } from "../../domain/strict-json.ts";
-import { type AgentParts, agentParts, keepEvidence } from "../../federation/agents/commit-and-prove.ts";
+import {
+  type AgentParts,
+  agentParts,
+  type IdentityResult,
+} from "../../federation/agents/commit-and-prove.ts";
 import { refuse } from "../../federation/agents/identity-rules.ts";
 import type { Federation } from "../../federation/reconcile/context.ts";
 import type { PinnedIdentity } from "../../federation/registry/retired-identities.ts";
@@ -15,8 +19,6 @@ import type { DeploymentOptions } from "./command.ts";
 import { print, renderTable, short } from "./command.ts";
 import { conditionText, openForCommand } from "./federation.ts";
 
-type IdentityResult = Parameters<typeof keepEvidence>[1];
-
 export async function changeIdentity<Request>(
   options: DeploymentOptions,
   change: (federation: Federation, parts: AgentParts, request: Request) => Promise<IdentityResult>,
@@ -24,8 +26,7 @@ export async function changeIdentity<Request>(
 ) {
   const federation = await openForCommand(options.config);
   const result = await change(federation, agentParts(federation.config, systemClock), request);
-  const evidence = keepEvidence(federation, result);
-  print(options, { ...result, evidence }, () => textOf(result, evidence));
+  print(options, result, () => textOf(result));
   return result.complete ? "ok" : "incomplete";
 }
 
@@ -82,8 +83,9 @@ export const PARTNER_OR_US = [
 
 const DONE = { rotate: "rotated", pin: "pinned", withdraw: "withdrawn", add: "added", remove: "removed" };
 
-function textOf(result: IdentityResult, evidence: string): string {
-  const { act, agent, partner, committed, revision, keyId, oldKeyId, untouched, conditions } = result;
+function textOf(result: IdentityResult): string {
+  const { act, agent, partner, committed, revision, keyId, oldKeyId, untouched, conditions, evidence } =
+    result;
   const added = act === "add" ? ` with the key ${keyId}` : ` to ${keyId}`;
   const keys = keyId === null ? "" : `${added}${oldKeyId === null ? "" : ` from ${oldKeyId}`}`;
   const how = committed ? `in commit ${short(revision)}` : `already, at ${short(revision)}`;

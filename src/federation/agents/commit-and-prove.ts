@@ -1,6 +1,7 @@
 // Commits a change of one agent's identity, brings the planes that it changes into force, and proves that one identity fails
 // and the other verifies. Invariants: a change that would reach planes 1 to 3 is refused before it is committed; what could
-// not be observed is unknown; a decision of the bridge counts only for the very target that is pinned now.
+// not be observed is unknown; a decision of the bridge counts only for the very target that is pinned now; what was shown is
+// on the disk before it is returned.
 import { join, resolve } from "node:path";
 import { type Fetched, fetchCard } from "../../cards/fetch.ts";
 import { importPinnedKey, verifyCard } from "../../cards/verify.ts";
@@ -23,7 +24,7 @@ import { filesOf } from "../reconcile/desired-state.ts";
 import type { Registry } from "../registry/partner.ts";
 import type { PinnedIdentity } from "../registry/retired-identities.ts";
 import { judgePlane, reconciledItems, type Seal, sealFor } from "../workflow/observe-plane.ts";
-import { PIN } from "../workflow/procedures.ts";
+import { PIN, ROTATE } from "../workflow/procedures.ts";
 import { type JudgedCondition, type Reached, runStep } from "../workflow/run-step.ts";
 import { cardIdentityOf, refuse } from "./identity-rules.ts";
 
@@ -91,7 +92,13 @@ export async function proveIdentity(
     }
   }
   const complete = conditions.every(isSettled);
-  return { ...about, revision, committed: change !== undefined, untouched, items, conditions, complete };
+  // Which bridges carry an agent of ours is for those to say who pin it.
+  const said =
+    procedure === ROTATE ? conditions.filter(({ verdict }) => verdict !== "unmanaged") : conditions;
+  const result = { ...about, revision, items, conditions: said, complete };
+  // Before what it rests on is forgotten.
+  const evidence = keepEvidence(context, result);
+  return { ...result, committed: change !== undefined, untouched, evidence };
 }
 
 export async function provePin(
@@ -115,7 +122,10 @@ export async function provePin(
   });
 }
 
-export function keepEvidence({ state, clock }: Federation, result: IdentityResult): string {
+type Proved = Pick<ChangedIdentity, "act" | "agent" | "partner"> & Pick<CommittedIdentity, "revision">;
+type Shown = { items: readonly EvidenceItem[]; conditions: readonly JudgedCondition[]; complete: boolean };
+
+function keepEvidence({ state, clock }: Federation, result: Proved & Shown): string {
   const at = timestamp(clock.now()).replaceAll(/[-:]/g, "");
   const { act, agent, partner, revision, items, conditions, complete } = result;
   const name = `agents/evidence/${at}-${act}-${agent}.json`;

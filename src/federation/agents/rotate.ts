@@ -1,8 +1,8 @@
 // The publisher's side: an agent's card gets a new signing key.
-// Invariants: the old private key is deleted before the new one signs anything; the public key in the registry, our
-// own pins and the retired list change in one commit; a kill at any instant leads to the same end, with one new
+// Invariants: the old private key is deleted before a card that the new one has signed is written; the public key in the
+// registry, our own pins and the retired list change in one commit; a kill at any instant leads to the same end, with one new
 // key and one commit; it is complete only when the old identity was observed to fail and the new one to verify; a private
-// key is never shown, and never kept but in its own file, of mode 0600.
+// key is never shown, and is written to the key's file alone, and beside it on the way there, with mode 0600.
 import { createPrivateKey, createPublicKey } from "node:crypto";
 import { chmodSync, lstatSync, renameSync, rmSync } from "node:fs";
 import { dirname } from "node:path";
@@ -216,8 +216,7 @@ async function publish(context: Federation, parts: AgentParts, options: RotateOp
     },
   });
   if (proved.complete) writeRotation(context.state, { ...rotation, step: "proved" });
-  // Which bridges carry our agent is for those to say who pin it.
-  return { ...proved, conditions: proved.conditions.filter(({ verdict }) => verdict !== "unmanaged") };
+  return proved;
 }
 
 const stagedKey = (keyFile: string): string => `${keyFile}.next`;

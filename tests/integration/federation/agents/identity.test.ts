@@ -436,6 +436,22 @@ describe("changing an agent's identity", () => {
     ]);
   });
 
+  it("a pin forgets what it rests on only when the evidence of that is on the disk [PRT-1]", async (t) => {
+    const { federation, parts, weather, serve, decide } = await identities(t);
+    const fresh = await cardKey("lighthouse-card-2");
+    serve(await cardBy(fresh));
+    decide({ accepted: true, fingerprint: fingerprintOf(fresh.identity) });
+    const { mock } = t.mock.method(federation.state, "write");
+    const options = { partner: "lighthouse", agent: WEATHER, identity: fresh.identity };
+    const shown = { replaces: "lighthouse-card-1", oldCard: await cardBy(weather) };
+    const { evidence } = await pinAgent(federation, parts, { ...options, ...shown });
+    const kept = JSON.parse(readFileSync(evidence, "utf8"));
+    assert.ok(kept.complete && kept.items.some(({ probe }: { probe: string }) => probe === "old_identity"));
+    const own = mock.calls.map(({ arguments: [name] }) => name).filter((name) => name.startsWith("agents/"));
+    assert.ok(evidence.endsWith(own.at(-2) ?? "none"), own.join());
+    assert.match(own.at(-1) ?? "", /^agents\/pin-/);
+  });
+
   it("a pin that was cut off right after its commit knows which key it replaced [PRT-1]", async (t) => {
     const { federation, parts, weather, serve, decide } = await identities(t);
     const fresh = await cardKey("lighthouse-card-2");
