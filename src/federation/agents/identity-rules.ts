@@ -1,5 +1,5 @@
 // Which entries of the registry pin an agent, and what may not happen to its identity, each rule by its name. Pure.
-// Invariant: a refusal names its rule and what to do, and comes before anything is changed.
+// Invariant: a refusal names its rule and what to do, and comes before anything of the registry is changed.
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { CardIdentity } from "../../rendered-files/agents-file.ts";
 import type { YamlEdit } from "../../runtime/edit-yaml.ts";
@@ -42,9 +42,10 @@ export const GUARDS = {
 } as const;
 export type Guard = keyof typeof GUARDS;
 
-export function refuse(rule: Guard, message: string): DrawbridgeError {
+/** @param kept what is said to be as it was */
+export function refuse(rule: Guard, message: string, kept = "nothing was changed"): DrawbridgeError {
   const hint = GUARDS[rule];
-  return new DrawbridgeError("guard_refused", `${message}; nothing was changed [${rule}]`, { hint });
+  return new DrawbridgeError("guard_refused", `${message}; ${kept} [${rule}]`, { hint });
 }
 
 /** Refuses a key that anybody has retired, or whose ID its own owner has. @throws DrawbridgeError */

@@ -51,11 +51,11 @@ export async function nextStep(
   return state.locked("readmission", clock, work, onWait);
 }
 
-/** @throws DrawbridgeError `guard_refused` while a removal runs, or after one that was begun since */
-function refuseIfRemoved(state: StateFolder, readmission: Readmission, entry: PartnerEntry): void {
-  refuseWhileRemoving(state, entry);
-  if (!isOvertaken(readmission, entry)) return;
-  throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`);
+/** @param kept as `refuse` takes it. @throws DrawbridgeError `guard_refused` while a removal runs, or after one that was begun since */
+function refuseIfRemoved(state: StateFolder, found: Readmission, entry: PartnerEntry, kept?: string): void {
+  refuseWhileRemoving(state, entry, kept);
+  if (!isOvertaken(found, entry)) return;
+  throw refuse("removed_since", `${entry.name} was removed after this re-admission was opened`, kept);
 }
 
 /** @throws DrawbridgeError `guard_refused` when what was proved open is not declared so any more */
@@ -93,7 +93,7 @@ async function goOn(context: WorkflowContext, entry: PartnerEntry, found: Readmi
     ...{ partner, reason: "drawbridge: readmission", intend: opened },
     say: async (_base, entry) => {
       // Again, because replacing rooms takes minutes in which a removal may have begun.
-      refuseIfRemoved(state, readmission, entry);
+      refuseIfRemoved(state, readmission, entry, "no plane was opened");
       if (entry.partner.planes[plane] === "open") return undefined;
       const title = `Open plane ${PLANE_NUMBERS[plane]} (${plane}) to ${partner}`;
       return { message: `${title}\n\nReadmission: ${id}\nReadmission-Plane: ${plane}\n` };

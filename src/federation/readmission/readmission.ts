@@ -116,10 +116,15 @@ export async function requireReadmission(context: Federation, revision: Revision
 export const currentStep = ({ stages, done }: Readmission): PlaneStep | undefined =>
   done ? undefined : READMISSION.steps.find(({ plane }) => stages[plane]?.proved_at == null);
 
-/** @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */
-export function refuseWhileRemoving(state: StateFolder, { name, partner }: PartnerEntry): void {
+/** @param kept as `refuse` takes it. @throws DrawbridgeError `guard_refused` while a removal of the partner has not ended */
+export function refuseWhileRemoving(
+  state: StateFolder,
+  { name, partner }: PartnerEntry,
+  kept?: string,
+): void {
   const run = openRunWith(state, partner.serverName);
-  if (run !== undefined) throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`);
+  if (run !== undefined)
+    throw refuse("removal_open", `the removal ${run.run} of ${name} has not ended`, kept);
 }
 
 /** Whether a removal has closed every plane since: it retires the client. Times do not say it, because a clock may be set back. */

@@ -451,7 +451,10 @@ describe("re-admission workflow", () => {
       begunRemoval(context.state, new Date(clock.now()).toISOString());
       return replace(...asked);
     };
-    await refusedBy("removal_open", nextStep(context, PARTNER));
+    await assert.rejects(nextStep(context, PARTNER), {
+      code: "guard_refused",
+      message: /has not ended; no plane was opened \[removal_open\]$/,
+    });
     assert.equal((await entryOf(repository)).planes.rooms, "closed");
   });
 
