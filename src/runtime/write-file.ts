@@ -1,7 +1,7 @@
 // Writing files that other programs read meanwhile, and files that hold secrets. Invariants: a file is whole or absent,
 // never half written; a file that holds a secret has mode 0600 from its first byte; what was written survives a loss of
 // power once the function has returned; two processes that write the same file do not spoil each other's staging copy; a
-// copy that a killed process has left is removed by the first write of a later process in the same folder.
+// copy that a killed process has left is removed, when its file is an hour younger, by the first write of a process in the folder.
 import {
   closeSync,
   existsSync,

@@ -2,7 +2,7 @@
 
 Invariants: a server passes only if the policy in force names it exactly, port included; the local server's
 own people are never stopped from what concerns nobody else; each event is counted and recorded once, however
-often the homeserver asks about it.
+often the homeserver asks about it, as long as it is among the last 4,096 of this process.
 """
 
 from collections import OrderedDict

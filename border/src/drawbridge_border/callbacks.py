@@ -1,8 +1,8 @@
 """What the homeserver asks the module, and the module's answers.
 
 Invariants: no callback raises: an internal error denies and is counted; a callback that lets pass does no I/O
-but one stat, and of an invitation or a join one query; answers are NOT_SPAM or a code, never a bool where the
-homeserver reads bools the other way round.
+but one stat for each server that it looks up, and of an invitation or a join one query; answers are NOT_SPAM
+or a code, never a bool where the homeserver reads bools the other way round.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ describe("retention", () => {
     assert.deepEqual(notices, [{ kind: "policy_denied", reason: "event_too_old" }]);
   });
 
-  it("takes no event of the last day for forgotten, whatever a clock that was ahead has made it record [OPS-1]", async (t) => {
+  it("takes no event of the last 22 hours for forgotten, whatever a clock that was ahead has made it record [OPS-1]", async (t) => {
     const clock = new ManualClock(T0);
     const fixture = await intakeFixture(t, { clock });
     await fixture.pool.query("UPDATE bridge_forgotten SET before = $1", [new Date(T0 + 40 * DAY)]);
