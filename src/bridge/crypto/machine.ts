@@ -35,7 +35,7 @@ import {
   signingKeysUpload,
   toRequests,
 } from "./olm-machine-adapter.ts";
-import { type RoomEncryption, type Shared, shareRoomKey } from "./room-key-recipients.ts";
+import { type RoomEncryption, reachesAllDevices, type Shared, shareRoomKey } from "./room-key-recipients.ts";
 import { StoreRecords, type StoreRecordsDependencies } from "./store-records.ts";
 import type { StoreHolder } from "./store-writer.ts";
 
@@ -178,7 +178,7 @@ export class GhostMachine {
 
   shareRoomKey(room: RoomId, users: readonly UserId[], wanted: RoomEncryption) {
     return this.#run(async (machine) => {
-      const forAllDevices = wanted.forAllDevices || this.#policy.senderDevices === "allow_all";
+      const forAllDevices = reachesAllDevices(this.#policy, wanted);
       const settings = { ...wanted, forAllDevices };
       // A session that other devices have could be read by them. And a store that was restored from a backup would use
       // indices of its sessions a second time.

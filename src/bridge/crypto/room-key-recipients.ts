@@ -34,6 +34,11 @@ function encryptionSettings(room: RoomEncryption): EncryptionSettings {
   return settings;
 }
 
+/** Whether a session is for every device of its users, trusted or not. */
+export function reachesAllDevices({ senderDevices }: DeviceTrustPolicy, wanted: RoomEncryption): boolean {
+  return wanted.forAllDevices || senderDevices === "allow_all";
+}
+
 /** Shares the session with the users' devices; the requests must be sent before it is used. */
 export async function shareRoomKey(
   machine: OlmMachine,

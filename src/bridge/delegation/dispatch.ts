@@ -30,15 +30,10 @@ import {
   UNKNOWN,
 } from "./outcomes.ts";
 import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import {
-  dispatchDeadline,
-  givenUp,
-  retryOrGiveUp,
-  SEND_VERDICTS,
-  settleEarlier,
-} from "./retry-or-give-up.ts";
+import { dispatchDeadline, givenUp, retryOrGiveUp, SEND_VERDICTS } from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
+import { settleEarlier } from "./unanswered-request.ts";
 
 /** A late delegation that may have been dispatched, and keeps failing unexpectedly, ends after so many tries. */
 const LATE_ATTEMPTS_MAX = 50;

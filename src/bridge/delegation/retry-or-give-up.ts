@@ -1,13 +1,9 @@
 // What follows each failure of an agent, and a failed dispatch (docs/decisions/0005-dispatch-at-most-once.md). Invariants: an
-// undelivered question is given up at its deadline; one that the agent may have is looked for once more then, and is sent
-// again only if the agent dedupes by messageId or its list shows no such task, else it ends `outcome_unknown`; no wait is
-// without end.
+// undelivered question is given up at its deadline; one that the agent may have is tried six times at least, and ends
+// `outcome_unknown` then; no wait is without end.
 import type { DelegationOutcome } from "../ledger/delegation-transitions.ts";
 import type { TerminalReason } from "../ledger/states.ts";
-import type { AgentClient } from "./a2a/agent-client.ts";
-import { A2aFailure, type A2aFailureKind } from "./a2a/classify-failure.ts";
-import { type FindResult, findTask } from "./a2a/find-task.ts";
-import { isAnswered, type TaskView } from "./a2a/protocol.ts";
+import type { A2aFailureKind } from "./a2a/classify-failure.ts";
 import { type DelegationVerdict, failed, finish, type Reach, UNKNOWN } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 
@@ -78,42 +74,3 @@ export function retryOrGiveUp(
 export function givenUp(reason: TerminalReason): DelegationOutcome {
   return failed("dispatch", reason, reason.endsWith("rate_limited") ? "rate_limited" : "delegation_failed");
 }
-
-/** What is known of a request that a crash or a broken connection left unanswered. */
-export type Earlier =
-  | { readonly kind: "task"; readonly task: TaskView }
-  | { readonly kind: "absent" }
-  /** The agent may have a task of ours, and recognises the repetition by its messageId. */
-  | { readonly kind: "repeat" }
-  | { readonly kind: "decided"; readonly verdict: DelegationVerdict };
-
-export async function settleEarlier(running: RunningDelegation, client: AgentClient): Promise<Earlier> {
-  const isLate = () => running.now >= dispatchDeadline(running);
-  if (client.dedupes && !isLate()) return { kind: "repeat" };
-  try {
-    const found = await findEarlier(running, client);
-    if (found.kind === "found") return { kind: "task", task: found.task };
-    if (found.kind === "unusable") return decided(finish(UNKNOWN));
-    return isLate() ? decided(finish(givenUp("dispatch_deadline_exceeded"))) : found;
-  } catch (error) {
-    if (!(error instanceof A2aFailure)) throw error;
-    const verdict = SEND_VERDICTS[error.kind];
-    if (verdict.kind === "end") return decided(finish(UNKNOWN));
-    return decided(retryOrGiveUp(running, verdict.reason, "may_have", error.retryAfterMs));
-  }
-}
-
-/**
- * Of an answer to a question the task is known: it has the answer once it shows the message, or another state. A task without
- * history shows neither that it has nor that it lacks it.
- */
-async function findEarlier(running: RunningDelegation, client: AgentClient): Promise<FindResult> {
-  const { a2aMessageId, a2aTaskId, admittedAt, questionKey } = running.claimed;
-  if (a2aTaskId === undefined) return findTask(client, a2aMessageId, admittedAt, running.signal);
-  const task = await client.getTask(a2aTaskId, running.signal, true);
-  if (!isAnswered(task, questionKey, true) || task.messageIds.includes(a2aMessageId))
-    return { kind: "found", task };
-  return { kind: task.messageIds.length === 0 ? "unusable" : "absent" };
-}
-
-const decided = (verdict: DelegationVerdict): Earlier => ({ kind: "decided", verdict });

@@ -5,10 +5,7 @@ import { openOptions } from "./agent-questions.ts";
 import { indexKey, isFirstUse, type KnownIndices, type KnownPlaces } from "./capacity.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
-
-const FORGOTTEN_BEFORE = "(extract(epoch FROM before) * 1000)::float8";
-const FORGOTTEN = statement<{ before: number }>("forgotten_before")`
-  SELECT ${FORGOTTEN_BEFORE} AS before FROM bridge_forgotten`;
+import { FORGOTTEN_BEFORE, tooOldBefore } from "./too-old-events.ts";
 
 const KNOWN = statement<KnownRow>("known_facts")`
   SELECT
@@ -89,12 +86,6 @@ const KNOWN_RELATED = statement<Partial<KnownRow>>("known_related_facts")`
 /** So long after an answer, whoever goes on has had the time to read it. */
 const REACTION_MS = 30_000;
 
-/** How far a homeserver's clock may be ahead of the bridge's. */
-const CLOCK_SKEW_MS = 60 * 60_000;
-
-/** For so long handled events are remembered at least, whatever a clock that was wrong for a while has made of the record. */
-const REMEMBERED_MS_MIN = 24 * 60 * 60_000;
-
 /** What is known of the events that others refer to, and of partners, is absent where nothing refers to anything. */
 export interface KnownRow extends KnownPlaces {
   readonly open_global_max: number;
@@ -124,11 +115,6 @@ export async function readKnown(
   return { ...known, ...about };
 }
 
-/** Of handled events that came before this time, the rows may have been deleted; milliseconds since the Unix epoch. */
-export async function readForgotten(on: Queryable): Promise<number> {
-  return (await FORGOTTEN.one(on, [])).before;
-}
-
 /** @param now milliseconds since the Unix epoch */
 export function toFacts(row: KnownRow, keys: ContentKeys, now: number): KnownFacts {
   const ghosts = row.ghosts ?? [];
@@ -152,7 +138,7 @@ export function toFacts(row: KnownRow, keys: ContentKeys, now: number): KnownFac
     .filter(([, , membership]) => membership === "join")
     .toSorted(([, left], [, right]) => (left < right ? 1 : -1));
   return {
-    forgottenBefore: Math.min(row.forgotten_before, now - REMEMBERED_MS_MIN) + CLOCK_SKEW_MS,
+    forgottenBefore: tooOldBefore(row.forgotten_before, now),
     encryptedRooms: new Set((row.rooms ?? []).filter(([, encrypted]) => encrypted).map(([room]) => room)),
     ghostsIn,
     speakers: new Map(speakers.map(([room, ghost]) => [room, ghost])),

@@ -5,7 +5,7 @@
 import { setImmediate } from "node:timers/promises";
 import type { Pool, PoolClient } from "pg";
 import type { EventId } from "../../domain/identifiers.ts";
-import { type KnownRow, readForgotten, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
+import { type KnownRow, readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import {
   type Admission,
   type Admitted,
@@ -27,7 +27,7 @@ import {
   roomTotals,
   STAGE_OF_DENIED,
 } from "./capacity.ts";
-import { type ClaimInDoubt, createClaimsInDoubt } from "./claims-in-doubt.ts";
+import { type ClaimOfUnknownCommit, createClaimsOfUnknownCommits } from "./claims-of-unknown-commits.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { keysFound } from "./envelopes.ts";
 import { writeDeviceInbox } from "./ghosts.ts";
@@ -44,6 +44,7 @@ import { columnsOf, inRooms, notFlushed, type Queryable, statement, toTime, type
 import { isPassing } from "./postgres-servers.ts";
 import { sealPrompt } from "./prompts.ts";
 import { firstLaterPlaces, reorder } from "./room-order.ts";
+import { readForgotten } from "./too-old-events.ts";
 
 // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
 const HANDLE = statement<{ event: EventId }>("handle_events")`
@@ -329,14 +330,14 @@ export function createIntake(
   settings: LedgerSettings,
   intentOf: (lease: Lease) => Promise<unknown> | undefined,
 ) {
-  const doubts = createClaimsInDoubt(pool);
+  const doubts = createClaimsOfUnknownCommits(pool);
   return {
     /** Safe to repeat. @throws what the database throws: nothing was committed, unless the answer to COMMIT was lost */
     async admit(admission: Admission): Promise<Admitted> {
       const { events, redacted, order = new Map() } = admission;
       // A room may be put in order for an event that has no readable ID, and is not among these.
       const roomIds = [...[...events, ...redacted].map(({ room }) => room), ...order.keys()];
-      let claiming: ClaimInDoubt | undefined;
+      let claiming: ClaimOfUnknownCommit | undefined;
       let admitted: Admitted | undefined;
       // The transaction may be made again.
       const slotFor: Admission["slotFor"] = (question, isEncrypted) => {

@@ -16,7 +16,7 @@ import type { Problem } from "../verify/reasons.ts";
 import { addProblems, problemsOf, RecordRefused, refuseUnlessClean } from "../verify/reasons.ts";
 import { completionProblems, evidenceOf, keyProblems } from "../verify/verify-completion.ts";
 import { surplusEvidence, verifyRecord } from "../verify/verify-record.ts";
-import { fieldOf, verifyDsseEnvelope } from "../verify/verify-signatures.ts";
+import { fieldOf, senderSigns, verifyDsseEnvelope } from "../verify/verify-signatures.ts";
 import type { Removal } from "../verify/verify-stages.ts";
 import { inOrder, judgeStage, placeOf, readEvidence, strayProblems } from "../verify/verify-stages.ts";
 
@@ -49,8 +49,8 @@ export function statementIn({ payload }: DsseEnvelope): AnyStatement | undefined
 
 /** Verifies a DSSE envelope that one organisation passes on; the other one may have signed it before. */
 export function openFrom(sender: string, removal: OwnRemoval, envelope: unknown) {
-  const rule = { must: [sender], may: [sender, counterpartyOf(sender, removal)] };
-  return verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, () => rule);
+  const rule = () => senderSigns(sender, removal);
+  return verifyDsseEnvelope<AnyStatement>(envelope, AnyStatement, removal.parties, rule);
 }
 
 export function isCompletion(statement: AnyStatement): statement is CompletionStatement {

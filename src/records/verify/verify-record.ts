@@ -13,7 +13,7 @@ import type { Trust } from "../format/trust.ts";
 import { addProblems, type Problem, problemsOf, type ReasonCode } from "./reasons.ts";
 import { type RecordReport, reportOf } from "./report.ts";
 import { bindingProblems, completionProblems, evidenceOf, keyProblems } from "./verify-completion.ts";
-import { PARSE_ONCE, type Signature, verifyDsseEnvelope } from "./verify-signatures.ts";
+import { bothSign, PARSE_ONCE, type Signature, verifyDsseEnvelope } from "./verify-signatures.ts";
 import type { JudgedStage, Removal } from "./verify-stages.ts";
 import { judgeStage, placeOf, readEvidence, sequenceProblems, strayProblems } from "./verify-stages.ts";
 
@@ -40,10 +40,9 @@ export function verifyRecord(bytes: Uint8Array, trust: Trust): RecordReport {
 
   const signers: Signature[] = [];
   const open = <S extends Statement<Removal>>(envelope: unknown, schema: z.ZodType<S>, where: string) => {
-    const opened = verifyDsseEnvelope(envelope, schema, trust.parties, ({ predicate }) => {
-      const both = [predicate.remover, predicate.partner];
-      return { must: both, may: both };
-    });
+    const opened = verifyDsseEnvelope(envelope, schema, trust.parties, ({ predicate }) =>
+      bothSign(predicate),
+    );
     if (opened.valid) signers.push(...opened.signers);
     else add(opened.problems.map((problem) => ({ ...problem, where })));
     return opened.valid ? opened.statement : undefined;

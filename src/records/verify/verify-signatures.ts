@@ -92,8 +92,18 @@ export function fieldOf(error: z.ZodError): string {
   return printable(names.map(String).join("."));
 }
 
-/** Of a record both must have signed; of what one passes on that one, and the other one may have signed it before. */
 type SignatureRule = Readonly<Record<"must" | "may", readonly string[]>>;
+type Parties = Readonly<Record<"remover" | "partner", string>>;
+
+/** The rule for each statement of a record. */
+export function bothSign({ remover, partner }: Parties): SignatureRule {
+  return { must: [remover, partner], may: [remover, partner] };
+}
+
+/** The rule for what one organisation passes on: the other one may have signed it before. */
+export function senderSigns(sender: string, { remover, partner }: Parties): SignatureRule {
+  return { must: [sender], may: [remover, partner] };
+}
 
 function signatureProblems(signers: readonly Signature[], { must, may }: SignatureRule): DsseProblem[] {
   const organisations = signers.map(({ organisation }) => organisation);

@@ -93,6 +93,11 @@ export function retainedServers(session: RoomsSession, state: RoomState): readon
   return [...joinedByServer(state).keys()].filter(isRetained) as ServerName[];
 }
 
+/** Whether a server has this ACL event: it gives it to the signed request of a server in the room. */
+export async function showsAcl(session: RoomsSession, server: ServerName, event: EventId, timeoutMs: number) {
+  return (await statusOfEvent(session.signed, server, event, timeoutMs)) === 200;
+}
+
 /** Requests each room's ACL event from every retained server, and sends the ACL anew where one does not show it. */
 export async function enforceAtRetained(session: RoomsSession, rooms: readonly RoomState[]) {
   const waiting = new Map<ServerName, Proof[]>();
@@ -138,9 +143,9 @@ async function awaitServer(
     const some = [...new Set([...longest, ...inTurn])].slice(0, RETAINED_AT_ONCE);
     from = (from + RETAINED_AT_ONCE - longest.length) % missing.length;
     const remainingMs = Math.max(deadline - clock.now(), RETAINED_POLL_FIRST_MS);
-    const asked = some.map(({ event }) => statusOfEvent(session.signed, server, event, remainingMs));
-    const statuses = await Promise.all(asked);
-    const shown = new Set(some.filter((_, index) => statuses[index] === 200));
+    const asked = some.map(({ event }) => showsAcl(session, server, event, remainingMs));
+    const answers = await Promise.all(asked);
+    const shown = new Set(some.filter((_, index) => answers[index]));
     missing = missing.filter((proof) => !shown.has(proof));
     if (shown.size > 0) {
       progressAt = clock.now();

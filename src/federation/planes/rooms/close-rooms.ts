@@ -9,11 +9,11 @@ import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } f
 import { closeRoom, type SettledRoom } from "./close-one-room.ts";
 import { blockAll, isOurs, type Obstacle } from "./plan-room-steps.ts";
 import { inviteLevel, levelOf } from "./power-levels.ts";
-import type { ClosingPartner } from "./render.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presentIn, presentOf, type RoomState } from "./room-state.ts";
 import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, unlessDown } from "./session.ts";
+import { endOf } from "./unclosable-rooms.ts";
 import { recordOf } from "./undo-journal.ts";
 
 /** How many times rooms that appear while the pass is under way are included. */
@@ -240,19 +240,4 @@ async function finishGone(session: RoomsSession, unread: Set<RoomId>): Promise<v
       await journal.append({ act: "gone", room, how, purged: true, ...counts });
     }
   }
-}
-
-const NOT_OURS = ["no_power", "partner_holds_power", "partner_created", "acl_too_long", "left"] as const;
-const UNCLOSABLE: ReadonlySet<string> = new Set(NOT_OURS satisfies readonly RoomReason[]);
-
-/** What happens to a room at the end of a pass, by the entries of the partners that it concerns. */
-function endOf({ plan: { concerned }, obstacles }: SettledRoom): "replace" | "retire" | undefined {
-  const blocked = concerned.filter(({ serverName }) =>
-    obstacles.some(({ partner, reason }) => partner === serverName && UNCLOSABLE.has(reason)),
-  );
-  if (blocked.some(({ unclosable }) => unclosable === "replace")) return "replace";
-  if (blocked.length > 0) return undefined;
-  const wants = (after: ClosingPartner["after"]) => concerned.some((partner) => partner.after === after);
-  if (wants("replace")) return "replace";
-  return wants("retire") && obstacles.length === 0 ? "retire" : undefined;
 }

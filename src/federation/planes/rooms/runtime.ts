@@ -8,10 +8,9 @@ import { type RoomId, roomOfVisibleId, type ServerName, visibleId } from "../../
 import { type EvidenceItemBody, operatorItem } from "../../../records/format/evidence-item.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import type { FederationConfig } from "../../config.ts";
-import { statusOfEvent } from "../../homeserver/signed-request.ts";
 import { type Drift, OUT_OF_REACH, outcomeOf, type PlaneRuntime } from "../plane.ts";
 import { deniedByEnforcement } from "./acl.ts";
-import { mustBeProven, retainedServers, staleAtHome } from "./acl-enforcement.ts";
+import { mustBeProven, retainedServers, showsAcl, staleAtHome } from "./acl-enforcement.ts";
 import { closeRooms } from "./close-rooms.ts";
 import { isOurs, planRoom, type RoomStep } from "./plan-room-steps.ts";
 import { markRemoved, reopenRooms } from "./reopen-rooms.ts";
@@ -187,10 +186,10 @@ async function retainedFindings(session: RoomsSession, state: RoomState, partner
   const isDenied = deniedByEnforcement(acl.content, partner);
   const servers = retainedServers(session, state).filter((server) => server !== partner);
   const asking = servers.map(async (server): Promise<Found> => {
-    const status = await statusOfEvent(session.signed, server, acl.eventId, RETAINED_TIMEOUT_MS);
+    const isShown = await showsAcl(session, server, acl.eventId, RETAINED_TIMEOUT_MS);
     const at = { probe: "room_acl_at_retained", vantage: "retained_server", layer: "room_acl" } as const;
     const about = { ...at, references: [acl.eventId, server] };
-    if (status === 200) return { ...about, verdict: isDenied ? "closed" : "open" };
+    if (isShown) return { ...about, verdict: isDenied ? "closed" : "open" };
     return { ...about, verdict: "unknown", status: null, reason: "unproven_at_retained" };
   });
   return Promise.all(asking);

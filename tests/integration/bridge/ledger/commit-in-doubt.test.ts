@@ -9,7 +9,7 @@ import { createAuditExporter } from "../../../../src/bridge/audit/exporter.ts";
 import { StoreWriter } from "../../../../src/bridge/crypto/store-writer.ts";
 import type { HandledTransaction } from "../../../../src/bridge/intake/handle-transaction.ts";
 import { throughFailover } from "../../../../src/bridge/intake/handle-transaction.ts";
-import { createClaimsInDoubt } from "../../../../src/bridge/ledger/claims-in-doubt.ts";
+import { createClaimsOfUnknownCommits } from "../../../../src/bridge/ledger/claims-of-unknown-commits.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { ClaimedDelegation } from "../../../../src/bridge/ledger/leases.ts";
 import { createLedger, type Ledger } from "../../../../src/bridge/ledger/ledger.ts";
@@ -111,7 +111,7 @@ describe("a commit in doubt", () => {
       if (isAway) throw new Error("Connection terminated unexpectedly");
       return await pool.connect();
     };
-    const claims = createClaimsInDoubt(Object.assign(Object.create(pool), { connect }));
+    const claims = createClaimsOfUnknownCommits(Object.assign(Object.create(pool), { connect }));
     const slot = { holder: "one", leaseUntil: T0 + LEASE_MS, end: () => {} };
     const called = job("q2", { room: room("s") });
     for (const question of [job("q1"), called]) {
@@ -137,7 +137,7 @@ describe("a commit in doubt", () => {
     const slot = (leaseUntil: number) => ({ holder: "one", leaseUntil, end: () => {} });
     const { claimed } = await admit([question], { slotFor: () => slot(T0 + LEASE_MS + 1) });
     assert.ok(claimed);
-    const claims = createClaimsInDoubt(pool);
+    const claims = createClaimsOfUnknownCommits(pool);
     claims.add({ question, slot: slot(T0 + LEASE_MS) });
     await claims.giveBackAll(T0);
     assert.deepEqual(await claim({ holder: "two" }), []);

@@ -1,7 +1,7 @@
 // What is known of an answer to an agent's question that a crash left unanswered.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { settleEarlier } from "../../../../src/bridge/delegation/retry-or-give-up.ts";
+import { settleEarlier } from "../../../../src/bridge/delegation/unanswered-request.ts";
 
 describe("settling an earlier request", () => {
   for (const [shown, key, messageIds, expected] of [

@@ -20,13 +20,13 @@ const GIVE_BACK = statement<{ held: number; turns: number }>("give_back_in_doubt
   )
   SELECT (SELECT count(*) FROM held)::int AS held, (SELECT count(*) FROM turn)::int AS turns`;
 
-export interface ClaimInDoubt {
+export interface ClaimOfUnknownCommit {
   readonly question: Pick<NewDelegation, "event" | "ghost" | "room">;
   readonly slot: ClaimSlot;
 }
 
 /** The lock of the room waits for the end of the admission. @throws what the database throws */
-async function giveBack(pool: Pool, { question, slot }: ClaimInDoubt, now: number): Promise<void> {
+async function giveBack(pool: Pool, { question, slot }: ClaimOfUnknownCommit, now: number): Promise<void> {
   await inRooms(pool, [question.room], async (client) => {
     const values = [question.event, question.ghost, slot.holder, toTime(now), toTime(slot.leaseUntil)];
     const { held, turns } = await GIVE_BACK.one(client, values);
@@ -35,11 +35,11 @@ async function giveBack(pool: Pool, { question, slot }: ClaimInDoubt, now: numbe
   });
 }
 
-export function createClaimsInDoubt(pool: Pool) {
-  const doubts = new Set<ClaimInDoubt>();
+export function createClaimsOfUnknownCommits(pool: Pool) {
+  const doubts = new Set<ClaimOfUnknownCommit>();
   return {
-    add: (doubt: ClaimInDoubt) => doubts.add(doubt),
-    has: (doubt: ClaimInDoubt) => doubts.has(doubt),
+    add: (doubt: ClaimOfUnknownCommit) => doubts.add(doubt),
+    has: (doubt: ClaimOfUnknownCommit) => doubts.has(doubt),
 
     /** Never rejects: what the database does not answer is asked again the next time. */
     async giveBackAll(now: number): Promise<void> {
