@@ -103,7 +103,8 @@ function examineRegistration(config: BridgeConfig, tokens: AppserviceTokens, hom
     return notKnown("registration", absent, hint);
   }
   if (found === renderRegistration(config, tokens)) return well("registration", "as the configuration says");
-  const again = "Render it again with `drawbridge bridge registration --force`, and restart the homeserver.";
+  const again =
+    "Render it again with `drawbridge bridge registration --force`, give it to the homeserver, and restart that and every bridge process.";
   return ill("registration", `${file} is not what the configuration says`, again);
 }
 

@@ -24,7 +24,7 @@ export interface SelfCheckDependencies extends HomeserverCheckDependencies {
 type Hint = string | undefined;
 
 const RENDER_AGAIN =
-  "Render the registration again with `drawbridge bridge registration`, give it to the homeserver and restart it.";
+  "Render the registration again with `drawbridge bridge registration`, give it to the homeserver, and restart that and every bridge process.";
 
 const result = (name: string, hint: Hint): Readiness => ({ name, ok: hint === undefined, hint });
 

@@ -25,7 +25,7 @@ export const registrationCommand = defineCommand({
     const file = resolve(options.output ?? join(config.directory, "registration.yaml"));
     if (options.force !== true && !isSafeToReplace(file, tokens)) {
       throw new DrawbridgeError("usage", `${file} holds another registration`, {
-        hint: "If the homeserver is to learn the new tokens, run it again with --force, then restart the homeserver.",
+        hint: "If the homeserver is to learn the new tokens, run it again with --force, give it to the homeserver, then restart that and every bridge process.",
       });
     }
     replacePrivateFile(file, rendered);

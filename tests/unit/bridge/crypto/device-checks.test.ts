@@ -167,6 +167,14 @@ describe("KeyDeliveryCheck and deviceReadiness", () => {
     );
   });
 
+  it("a process that owns no ghost reports no unknown delivery of keys, because none of its devices can find it out", () => {
+    assert.deepEqual(problems([], "unknown", []), []);
+    assert.deepEqual(
+      problems([], "no_to_device", []).map(({ name }) => name),
+      ["keys_by_transaction"],
+    );
+  });
+
   it("three ghosts are named when many have the same problem", () => {
     const ghosts = [1, 2, 3, 4, 5].map((one) => `@agent_${one}:a.test` as GhostMxid);
     const statuses = ghosts.map((ghost) => status({ ghost, crossSigned: false }));
