@@ -122,10 +122,30 @@ export function strictJsonIn(bytes: Uint8Array, bytesMax: number): Json | undefi
 /** An event stands a few levels down in what carries it: one that was cut is still found by `isTooDeep`. */
 const KEPT_DEPTH = 2 * JSON_DEPTH_MAX;
 
+const [QUOTE, BACKSLASH, COLON, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT] = Buffer.from('"\\:[{]}');
+
+/** How deep a text of JSON is nested, and how many lists, objects and members it has; to walk through these would cost more. */
+export function measureJson(text: string): { readonly levels: number; readonly values: number } {
+  let [depth, levels, values, isInString] = [0, 0, 0, false];
+  for (let at = 0; at < text.length; at++) {
+    const character = text.charCodeAt(at);
+    if (character === QUOTE) isInString = !isInString;
+    else if (isInString) {
+      if (character === BACKSLASH) at += 1;
+    } else if (character === COLON) values += 1;
+    else if (character === OPEN_LIST || character === OPEN_OBJECT) {
+      values += 1;
+      depth += 1;
+      levels = Math.max(levels, depth);
+    } else if (character === CLOSE_LIST || character === CLOSE_OBJECT) depth -= 1;
+  }
+  return { levels, values };
+}
+
 /** A text as JSON, each list and object below 256 levels replaced by `null`; undefined when it is none. */
 export function parseUntrustedJson(text: string): unknown {
   const value = parseJson(text);
-  return isDeeperThan(value, KEPT_DEPTH) ? cutBelow(value, KEPT_DEPTH) : value;
+  return measureJson(text).levels > KEPT_DEPTH ? cutBelow(value, KEPT_DEPTH) : value;
 }
 
 /** Whether an event, a message or an answer is nested deeper than JSON_DEPTH_MAX: it counts as malformed. */

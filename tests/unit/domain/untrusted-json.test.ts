@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
-import { isTooDeep, parseUntrustedJson } from "../../../src/domain/strict-json.ts";
+import { isTooDeep, measureJson, parseUntrustedJson } from "../../../src/domain/strict-json.ts";
 
 const lists = (depth: number, inside = "1") => "[".repeat(depth) + inside + "]".repeat(depth);
 const objects = (depth: number, name = "a") => `{"${name}":`.repeat(depth).concat("1", "}".repeat(depth));
@@ -14,6 +14,27 @@ describe("JSON from outside", () => {
       assert.equal(JSON.stringify(parseUntrustedJson(one)), one);
     }
     assert.equal(parseUntrustedJson("[1"), undefined);
+  });
+
+  it("is measured by its text alone", () => {
+    const measured = (value: unknown): { levels: number; values: number } => {
+      if (typeof value !== "object" || value === null) return { levels: 0, values: 0 };
+      const inside = Object.values(value).map(measured);
+      return {
+        levels: 1 + Math.max(0, ...inside.map(({ levels }) => levels)),
+        values: inside.reduce(
+          (sum, { values }) => sum + values,
+          Array.isArray(value) ? 1 : 1 + Object.keys(value).length,
+        ),
+      };
+    };
+    const examples: [unknown][] = [[{ '"': '\\"[', "{": ["\\", ":"] }]];
+    fc.assert(
+      fc.property(fc.jsonValue(), (one) =>
+        assert.deepEqual(measureJson(JSON.stringify(one)), measured(JSON.parse(JSON.stringify(one)))),
+      ),
+      { examples: examples as never },
+    );
   });
 
   it("can be serialised and cloned however deep it was, and what stands beside the deep part is kept", () => {

@@ -1,9 +1,10 @@
 // Bounds on what is read from an agent. Invariants: no more than the allowed bytes of one body, or of one event of a stream,
-// are kept; each byte is looked at a fixed number of times, however slowly it comes; only whole events of valid JSON, not
-// nested too deep, pass, so that the SDK prints and half-reads nothing, and makes no more bytes of an answer than it has;
-// the connection is dropped at the first fault; a stream has a bounded number of events, between which other work runs.
+// are kept, and no more values are parsed than take an instant; each byte is looked at a fixed number of times, however
+// slowly it comes; only whole events of valid JSON, not nested too deep, pass, so that the SDK prints and half-reads nothing,
+// and makes no more bytes of an answer than it has; the connection is dropped at the first fault; a stream has a bounded
+// number of events, between which other work runs.
 import { membersOf } from "../../../domain/json.ts";
-import { isTooDeep, parseUntrustedJson } from "../../../domain/strict-json.ts";
+import { isTooDeep, measureJson, parseUntrustedJson } from "../../../domain/strict-json.ts";
 
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
 export type BodyFault = "too_large" | "garbage" | "broken";
@@ -14,6 +15,8 @@ type Bytes = ReadableStream<Uint8Array>;
 const STREAM_TOTAL_FACTOR = 16;
 /** So many events in all, empty ones too: the smallest cost far more than their bytes. */
 const STREAM_EVENTS_MAX = 65_536;
+/** Lists, objects and members of one body, or of one event: each costs far more time and memory than its bytes do. */
+const VALUES_MAX = 32_768;
 /** What is taken at once of a chunk: other work runs between two pieces that bring many events. */
 const PIECE_BYTES = 16 * 1024;
 
@@ -35,6 +38,12 @@ function claimsBytes(value: unknown): boolean {
   return Object.entries(membersOf(value)).some(([name, one]) =>
     BYTES.has(name) ? typeof membersOf(one)["length"] === "number" : !OWN.has(name) && claimsBytes(one),
   );
+}
+
+/** @throws GuardError before anything is made of a text with too many values */
+function parseBounded(text: string): unknown {
+  if (measureJson(text).values > VALUES_MAX) throw new GuardError("too_large");
+  return parseUntrustedJson(text);
 }
 
 const isRefused = (value: unknown) => isTooDeep(value) || claimsBytes(value);
@@ -96,7 +105,7 @@ export function boundedBody(body: Bytes, bytesMax: number, onFault: OnFault): By
   const flush = () => {
     const whole = Buffer.concat(held);
     if (whole.length === 0) return [];
-    const value = parseUntrustedJson(whole.toString("utf8"));
+    const value = parseBounded(whole.toString("utf8"));
     if (value === undefined || isRefused(value)) throw new GuardError("garbage");
     return [whole];
   };
@@ -126,7 +135,7 @@ export function boundedEvents(
   const isWhole = (): boolean => {
     const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
     if (data.length === 0) return true;
-    const value = parseUntrustedJson(data.join("\n"));
+    const value = parseBounded(data.join("\n"));
     return typeof value === "object" && value !== null && !isRefused(value) && isSound(value);
   };
   const takeEvent = (): Uint8Array[] => {

@@ -107,6 +107,23 @@ describe("bounds on an agent's body", () => {
     }
   });
 
+  it("of more than 32,768 lists, objects and members nothing passes, or is parsed; texts and numbers may be any [AGT-4]", async (t) => {
+    const parsed = t.mock.method(JSON, "parse");
+    const cases: [string, number, "too_large"?][] = [
+      [`[${"{},".repeat(40_000)}{}]`, 0, "too_large"],
+      [`{${Array.from({ length: 40_000 }, (_, index) => `"a${index}":0`).join(",")}}`, 0, "too_large"],
+      [`[${"0,".repeat(40_000)}"${'[{:}] \\"'.repeat(40_000)}"]`, 1],
+    ];
+    for (const [text, times, fault] of cases) {
+      const faults = fault === undefined ? [] : [fault];
+      const body = await outcome((on) => boundedBody(streamOf([bytes(text)]).stream, 1_000_000, on));
+      assert.deepEqual([body.faults, parsed.mock.callCount()], [faults, times]);
+      const source = streamOf([bytes(`data: ${text}\n\n`)]).stream;
+      const event = await outcome((on) => boundedEvents(source, 1_000_000, () => true, on));
+      assert.deepEqual([event.faults, parsed.mock.callCount()], [faults, 2 * times]);
+    }
+  });
+
   it("of bytes that an object only claims nothing passes, in a part of A2A 1.0 or 0.3; the agent's own data does", async () => {
     const claim = { length: 1e9 };
     const parts: object[] = [{ raw: claim }, { file: { bytes: claim } }, { file: { fileWithBytes: claim } }];
