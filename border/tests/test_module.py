@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from drawbridge_border.enforced_acls import EnforcedAcls
 from support import PARTNER, event, now
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from synapse.events import EventBase
@@ -87,7 +89,7 @@ def fake_api(lookup: object, acl: object = None, without: str = "", *, is_in: bo
     async def sleep(_seconds: float) -> None:
         pass
 
-    return SimpleNamespace(_hs=homeserver, server_name="a.test", sleep=sleep)
+    return SimpleNamespace(_hs=homeserver, server_name="a.test", sleep=sleep, run_db_interaction=None)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,25 @@ def test_a_homeserver_without_what_the_module_needs_does_not_start(missing: str,
     api = fake_api(Lookup(None), without=missing)
     with pytest.raises(ConfigError, match=missing):
         BorderModule(BorderModule.parse_config(GOOD), api)  # type: ignore[arg-type]
+
+
+def test_the_rooms_that_local_users_are_in_are_listed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE local_current_membership (room_id TEXT, user_id TEXT, membership TEXT)")
+    memberships = [("!2", "@a", "join"), ("!1", "@a", "join"), ("!1", "@b", "join"), ("!3", "@a", "join")]
+    more = [("!4", "@a", "leave"), ("!4", "@b", "invite")]
+    database.executemany("INSERT INTO local_current_membership VALUES (?, ?, ?)", memberships + more)
+
+    async def run(_description: str, read: Callable[[sqlite3.Cursor], object]) -> object:
+        return read(database.cursor())
+
+    api = fake_api(Lookup(None))
+    api.run_db_interaction = run
+    acls = EnforcedAcls(api)  # type: ignore[arg-type]
+    assert now(acls.joined_rooms("")) == (["!1", "!2", "!3"], True)
+    monkeypatch.setattr(enforced_acls, "_ROOMS_MAX", 2)
+    assert now(acls.joined_rooms("")) == (["!1", "!2"], False)
+    assert now(acls.joined_rooms("!2")) == (["!3"], True)
 
 
 async def ask(acls: EnforcedAcls, server: str) -> tuple[object, ...]:

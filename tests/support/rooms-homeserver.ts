@@ -105,7 +105,7 @@ export class FakeHomeserver {
         as: async (user: UserId) => (this.locked.has(user) ? void unusable.add(user) : this.acting(user)),
       },
       journals,
-      home: { differing: async () => [] },
+      home: { differing: async () => [], rooms: async () => [] },
       signed: { request: async () => ({ status: 200 }) },
       clock: new ManualClock(0),
       note: () => undefined,

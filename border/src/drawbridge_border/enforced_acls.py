@@ -16,6 +16,7 @@ from synapse.util.stringutils import parse_server_name
 
 if TYPE_CHECKING:
     from synapse.events import EventBase
+    from synapse.storage.database import LoggingTransaction
 
 _NOT_CACHED = object()
 # Stands for every server that nobody names (RFC 2606, section 2).
@@ -27,6 +28,12 @@ _COMPARISONS_MAX = 200_000
 _TURN_SECONDS = 0.01
 # What one request may compare. The rooms that are left are not called compared, and are asked about again.
 _REQUEST_SECONDS = 3.0
+# The homeserver's own list of rooms is made from statistics, which lag behind and can be switched off.
+_JOINED_ROOMS = """
+    SELECT DISTINCT room_id FROM local_current_membership
+    WHERE membership = 'join' AND room_id > ? ORDER BY room_id LIMIT ?
+"""
+_ROOMS_MAX = 10_000
 
 
 class _Evaluator(Protocol):
@@ -78,6 +85,7 @@ class EnforcedAcls:
             acls = importlib.import_module("synapse.storage.controllers.state")
             self._evaluator_of: Callable[[EventBase], _Evaluator] = acls.server_acl_evaluator_from_event
             self._sleep = api.sleep
+            self._query = api.run_db_interaction
         except (AttributeError, ImportError) as error:
             raise UnsupportedHomeserverError(error.name) from None
 
@@ -136,6 +144,16 @@ class EnforcedAcls:
 
     async def _is_in(self, room_id: str) -> bool:
         return await self._state_event(room_id, EventTypes.Create, "") is not None
+
+    async def joined_rooms(self, after: str) -> tuple[list[str], bool]:
+        """List the first rooms behind this one, by ID, that local users are in, and whether these are all."""
+
+        def read(txn: "LoggingTransaction") -> list[str]:
+            txn.execute(_JOINED_ROOMS, (after, _ROOMS_MAX))
+            return [room_id for (room_id,) in txn]
+
+        rooms = await self._query("drawbridge_joined_rooms", read)
+        return rooms, len(rooms) < _ROOMS_MAX
 
     def forget(self, room_id: str) -> None:
         """Have the room's ACL read from its state at the next request."""

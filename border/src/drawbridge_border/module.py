@@ -20,6 +20,7 @@ from .status import (
     AclEnforcement,
     AclRefresh,
     BorderStatus,
+    JoinedRooms,
     ServerCheck,
     StatusToken,
 )
@@ -73,6 +74,7 @@ class BorderModule:
         api.register_web_resource(f"{PREFIX}/enforcement", AclEnforcement(token, acls))
         api.register_web_resource(f"{PREFIX}/enforcement/differing", AclDifferences(token, acls))
         api.register_web_resource(f"{PREFIX}/enforcement/refresh", AclRefresh(token, acls))
+        api.register_web_resource(f"{PREFIX}/rooms", JoinedRooms(token, acls))
 
 
 def _log_change(policy: InForce) -> None:

@@ -190,6 +190,22 @@ class AclRefresh(_Guarded):
         return 200, {"room_id": room_id, "refreshed": True}
 
 
+class JoinedRooms(_Guarded):
+    """POST …/rooms {"after"}: the rooms that local users are in, behind this one."""
+
+    def __init__(self, token: StatusToken, acls: EnforcedAcls) -> None:
+        """Answer from these."""
+        super().__init__(token)
+        self._acls = acls
+
+    async def _async_render_POST(self, request: SynapseRequest) -> tuple[int, JsonObject]:  # noqa: N802
+        after = parse_json_object_from_request(request).get("after")
+        if not isinstance(after, str):
+            raise SynapseError(HTTPStatus.BAD_REQUEST, "after is needed", Codes.INVALID_PARAM)
+        rooms, complete = await self._acls.joined_rooms(after)
+        return 200, {"rooms": rooms, "complete": complete}
+
+
 def _iso(at_ns: int) -> str:
     at = datetime.fromtimestamp(at_ns / 1_000_000_000, timezone.utc)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -8,7 +8,13 @@ import { mapConcurrent } from "../../runtime/concurrency.ts";
 import { type SignedRequests, statusOfEvent } from "../homeserver/signed-request.ts";
 import { replaceRoom } from "../planes/rooms/replace-room.ts";
 import { ROOM_REASONS } from "../planes/rooms/room-reasons.ts";
-import { ROOMS_AT_ONCE, type RoomsSession, tryRoom, withSession } from "../planes/rooms/session.ts";
+import {
+  listRooms,
+  ROOMS_AT_ONCE,
+  type RoomsSession,
+  tryRoom,
+  withSession,
+} from "../planes/rooms/session.ts";
 import { journalIn, type RoomRecord, recordOf } from "../planes/rooms/undo-journal.ts";
 import { acceptedState } from "../reconcile/accept-head.ts";
 import type { Federation } from "../reconcile/context.ts";
@@ -76,7 +82,7 @@ async function replaceAll(session: RoomsSession, partner: ServerName, rooms: rea
     .filter(({ serverName }) => serverName === partner)
     // `removed` would purge the old room: its history is ours, and stays.
     .map((one) => ({ ...one, mode: "contained" as const }));
-  const all = [...new Set([...(await session.operator.rooms()), ...rooms])];
+  const all = [...new Set([...(await listRooms(session, [])), ...rooms])];
   const read = await mapConcurrent(all, ROOMS_AT_ONCE, (room) => tryRoom(session, room));
   const states = read.filter((state) => state !== undefined && state !== "unread");
   return mapConcurrent(rooms, 2, async (room): Promise<TouchedRoom> => {

@@ -9,8 +9,9 @@ import { mapConcurrent } from "../../../runtime/concurrency.ts";
 import { readSecret } from "../../../runtime/secrets.ts";
 import { expectSuccess, type HomeserverAccess, refused } from "../../homeserver/api.ts";
 import { SynapseAdminApi } from "../../homeserver/synapse-admin-api.ts";
+import { borderStatus } from "../../planes/border/runtime.ts";
 import type { RoomState } from "../../planes/rooms/room-state.ts";
-import { ROOMS_AT_ONCE, tryRoom } from "../../planes/rooms/session.ts";
+import { listRooms, ROOMS_AT_ONCE, tryRoom } from "../../planes/rooms/session.ts";
 import type { OffboardingContext } from "../run/context.ts";
 import { counterpartyIn, type Run } from "../run/run-file.ts";
 import { type RowCounts, withTables } from "./homeserver-row-counts.ts";
@@ -22,11 +23,13 @@ export interface DutiesSession extends ReturnType<typeof sessionOf> {
   readonly tables: RowCounts | undefined;
 }
 
-function sessionOf({ config: { homeserver, directory }, clock, say }: DutiesContext, run: Run) {
+function sessionOf({ config, clock, say }: DutiesContext, run: Run) {
+  const { homeserver, directory } = config;
   const [own, partner] = [run.self as ServerName, counterpartyIn(run) as ServerName];
   const token = readSecret(homeserver.operatorToken, resolve(directory));
   const operator = new SynapseAdminApi(homeserver.url, token, clock);
-  return { own, partner, clock, say, operator, homeserver: partnerData(operator, partner) };
+  const home = borderStatus(config);
+  return { own, partner, clock, say, operator, home, homeserver: partnerData(operator, partner) };
 }
 
 /** Runs `work` with a session, and closes it. @throws DrawbridgeError as the homeserver and database do */
@@ -56,7 +59,7 @@ export async function partnerRooms(session: DutiesSession) {
   const { operator, own, partner, tables } = session;
   const sentTo = new Set(await operator.destinationRooms(partner));
   const counted = [...((await tables?.eventsByRoom())?.keys() ?? [])].map((room) => room as RoomId);
-  const listed = await operator.rooms();
+  const listed = await listRooms(session, []);
   const found: { readonly room: RoomId; readonly state: RoomState | "unread" }[] = [];
   await mapConcurrent([...new Set([...listed, ...sentTo, ...counted])], ROOMS_AT_ONCE, async (room) => {
     const state = await tryRoom({ operator, intent: { own } }, room);

@@ -116,6 +116,7 @@ const Enforcement = z.object({ allowed: Flag, cached: Flag, state_event_id: Even
 const Check = z.object({ allowed: Flag, policy_digest: Sha256Digest.nullable() });
 const Differences = z.object({ differing: z.array(z.string()), compared: z.int().min(1) });
 const Refreshed = z.object({ refreshed: z.literal(true) });
+const JoinedRooms = z.object({ rooms: z.array(z.string().min(1)), complete: Flag });
 
 const PREFIX = "/_synapse/client/drawbridge/v1";
 const TOKEN_HINT = "Put the token of the homeserver's status_token_file where border.statusToken says.";
@@ -152,6 +153,16 @@ export function borderStatus(config: Pick<FederationConfig, "border" | "director
         const { differing, compared } = await ask(Differences, "/enforcement/differing", about);
         found.push(...differing);
         left = left.slice(compared);
+      }
+      return found;
+    },
+    /** Every room that users of ours are in, by what the homeserver decides by: its own list may be old, or empty. */
+    rooms: async (): Promise<readonly string[]> => {
+      const found: string[] = [];
+      for (let isWhole = false; !isWhole; ) {
+        const { rooms, complete } = await ask(JoinedRooms, "/rooms", { after: found.at(-1) ?? "" });
+        found.push(...rooms);
+        isWhole = complete;
       }
       return found;
     },

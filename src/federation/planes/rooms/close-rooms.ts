@@ -12,7 +12,7 @@ import { inviteLevel, levelOf } from "./power-levels.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presentIn, presentOf, type RoomState } from "./room-state.ts";
-import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, unlessDown } from "./session.ts";
+import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, unlessDown, whyFailed } from "./session.ts";
 import { endOf } from "./unclosable-rooms.ts";
 import { recordOf } from "./undo-journal.ts";
 
@@ -51,6 +51,8 @@ export async function closeRooms(session: RoomsSession): Promise<PartOutcome> {
     found.set(`${partner} ${subject} ${reason}`, { partner, subject, reason, hint: ROOM_REASONS[reason] });
   };
   const { closing, own } = session.intent;
+  if (!pass.knowsAll())
+    for (const { partner, reason } of blockAll([], session, "unproven_at_home")) add(partner, own, reason);
   for (const { room, partner, reason } of [...obstacles, ...ended.obstacles])
     add(partner, visibleId(room), reason);
   for (const { room, server, reason } of gaps) {
@@ -74,20 +76,29 @@ function closingPass(session: RoomsSession) {
   /** Rooms of which nothing is known: another server can keep the state of one to itself, or make it too long to be read. */
   const unread = new Set<RoomId>();
   const begun = new Set<RoomId>();
+  let isUnlisted = false;
   const banUntil = session.clock.now() + BANNING_MAX_MS;
   let changed = false;
 
   const states = (): readonly RoomState[] => [...settled.values()].map(({ state }) => state);
 
+  /** Where the border module does not list all rooms, those that are known are closed, and the others are not said to be. */
+  const list = () =>
+    listRooms(session, partners, async (error) => {
+      await whyFailed(session, error);
+      isUnlisted = true;
+      return [];
+    });
+
   async function closeAll(): Promise<void> {
-    const listed = await listRooms(session, partners);
+    const listed = await list();
     const journaled = [...journals.values()].flatMap(({ rooms }) => rooms.map(({ room }) => room));
     let wave: readonly RoomId[] = [...new Set([...listed, ...journaled])];
     const closing = `${counted(partners.length, "partner")} ${partners.length === 1 ? "is" : "are"}`;
     session.note(`${counted(wave.length, "room")} known; ${closing} to be out of them`);
     for (let waves = 0; wave.length > 0 && waves < WAVES_MAX; waves++) {
       await closeWave(wave);
-      const more = new Set([...(await roomsOfUsers()), ...(await listRooms(session, partners))]);
+      const more = new Set([...(await roomsOfUsers()), ...(await list())]);
       wave = [...more].filter((room) => !begun.has(room));
     }
   }
@@ -153,7 +164,8 @@ function closingPass(session: RoomsSession) {
   }
 
   const hasChanged = () => changed;
-  return { settled, homeGaps, unread, hasChanged, states, closeAll, closeWave, proveAtRetained };
+  const knowsAll = () => !isUnlisted;
+  return { settled, homeGaps, unread, hasChanged, knowsAll, states, closeAll, closeWave, proveAtRetained };
 }
 
 async function closeUnlessGone(session: RoomsSession, room: RoomId, banUntil: number) {

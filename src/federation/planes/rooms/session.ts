@@ -23,7 +23,7 @@ export interface RoomsSession extends Journaled {
   readonly operatorId: UserId;
   /** Gives none for a user whom the homeserver does not lend; the next plan then chooses another user. */
   readonly tokens: LentTokens;
-  readonly home: Pick<ReturnType<typeof borderStatus>, "differing" | "enforcement" | "refresh">;
+  readonly home: Pick<ReturnType<typeof borderStatus>, "differing" | "enforcement" | "refresh" | "rooms">;
   readonly signed: SignedRequests;
   readonly clock: Clock;
   readonly note: Note;
@@ -97,11 +97,20 @@ export async function withSession<T>(
   }
 }
 
-/** Rooms that the homeserver lists, which lags behind, and those in which the partners' servers were sent an event. */
-export async function listRooms({ operator }: RoomsSession, partners: readonly ServerName[]) {
-  const [listed, ...sentTo] = await Promise.all([
+/**
+ * Rooms that users of ours are in, those that the homeserver lists, which lags behind or may be switched off, and those in which
+ * the partners' servers were sent an event. @param unlisted what is known of the first where the border module does not say
+ */
+export async function listRooms(
+  { operator, home }: Pick<RoomsSession, "operator" | "home">,
+  partners: readonly ServerName[],
+  unlisted?: (error: unknown) => Promise<readonly string[]>,
+) {
+  const joined = home.rooms();
+  const [listed, ...others] = await Promise.all([
     operator.rooms(),
+    unlisted === undefined ? joined : joined.catch(unlisted),
     ...partners.map((server) => operator.destinationRooms(server)),
   ]);
-  return [...new Set([...listed, ...sentTo.flat()])];
+  return [...new Set([...listed, ...(others.flat() as RoomId[])])];
 }

@@ -65,7 +65,7 @@ async function roomsOn(t: TestContext, script: Script, kept: readonly string[]) 
 describe("readmissionRooms", () => {
   it("a room whose ID the grammar excludes is remembered by a name that can be read again [RDM-1]", async (t) => {
     const script: Script = ({ path }) =>
-      path.endsWith("/rooms") ? { body: { rooms: [] } } : { status: 404, body: {} };
+      path.endsWith("/rooms") ? { body: { rooms: [], complete: true } } : { status: 404, body: {} };
     const rooms = await roomsOn(t, script, ["!a quay\u00e9:b.test"]);
     const named = "!a%20quay%C3%A9:b.test";
     const touched = await rooms.observe();
@@ -81,7 +81,7 @@ describe("readmissionRooms", () => {
 
   it("a room that was purged since is gone, neither replaced nor opened again [RDM-1]", async (t) => {
     const script: Script = ({ path }) =>
-      path.endsWith("/rooms") ? { body: { rooms: [] } } : { status: 404, body: {} };
+      path.endsWith("/rooms") ? { body: { rooms: [], complete: true } } : { status: 404, body: {} };
     const rooms = await roomsOn(t, script, ["!purged"]);
     const gone = [{ room: "!purged", state: "gone", replacement: null, repairable: "yes" }];
     assert.deepEqual(await rooms.observe(), gone);
@@ -93,6 +93,7 @@ describe("readmissionRooms", () => {
     const rooms = await roomsOn(
       t,
       ({ method, path }) => {
+        if (path.endsWith("/drawbridge/v1/rooms")) return { body: { rooms: [], complete: true } };
         if (path === "/_synapse/admin/v1/rooms") {
           return {
             body: { rooms: ["!kept", "!withheld", "!foreign:c.test"].map((room_id) => ({ room_id })) },

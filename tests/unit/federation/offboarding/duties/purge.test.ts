@@ -64,6 +64,7 @@ class Homeserver {
       if (!path.endsWith("/rooms")) return { body: { destination: PARTNER } };
       return { body: { rooms: [{ room_id: this.room }], total: 1 } };
     }
+    if (path.endsWith("/drawbridge/v1/rooms")) return { body: { rooms: [], complete: true } };
     if (path.endsWith("/admin/v1/rooms")) {
       return { body: { rooms: [{ room_id: this.room, joined_members: 2, joined_local_members: 1 }] } };
     }
@@ -138,6 +139,7 @@ async function purging(t: TestContext, purge: Readonly<Record<string, unknown>> 
   const config = {
     directory,
     homeserver: { url, operatorToken: { file: "token" } },
+    border: { statusToken: { file: "token" } },
   } as unknown as FederationConfig;
   return {
     homeserver,
@@ -337,6 +339,7 @@ describe("runPurge", () => {
     const session = {
       ...{ own: "harbour.example", partner: PARTNER, say: () => undefined },
       operator: { destinationRooms: async () => [], rooms: async () => [] },
+      home: { rooms: async () => [] },
       tables: { files: async () => files, otherFiles: async () => 0, eventsByRoom: async () => new Map() },
     } as unknown as DutiesSession;
     const record = { duties: { purge: { remoteMedia: "purge", rooms: [] } } } as unknown as PrivateRecord;

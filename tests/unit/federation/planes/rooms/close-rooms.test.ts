@@ -42,6 +42,22 @@ describe("closeRooms", () => {
     );
   });
 
+  it("a room that the homeserver's own list lacks is closed, and where the border module lists none no plane is in force [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB));
+    const session = homeserver.session(t);
+    session.operator.rooms = async () => [];
+    session.home.rooms = async () => Promise.reject(refused());
+    const { outOfReach } = await closeRooms(session);
+    assert.deepEqual(
+      outOfReach?.map(({ partner, subject, reason }) => [partner, subject, reason]),
+      [["b.test", "a.test", "unproven_at_home"]],
+    );
+    session.home.rooms = async () => [room];
+    assert.deepEqual((await closeRooms(session)).outOfReach, []);
+    assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "ban" });
+  });
+
   it("a homeserver that answers nothing at all ends the pass [PLN-2]", async (t) => {
     const homeserver = new FakeHomeserver();
     homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB));

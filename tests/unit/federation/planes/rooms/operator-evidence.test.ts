@@ -32,6 +32,7 @@ function session(
     journals: new Map(),
     clock: { now: () => 0 },
     home: {
+      rooms: async () => [],
       enforcement: async () => ({
         ...{ allowed: true, cached: true, enforces_state: true, state_event_id: "$m.room.server_acl" },
       }),

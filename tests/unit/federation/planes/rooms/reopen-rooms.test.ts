@@ -225,7 +225,7 @@ describe("reopenRooms", () => {
       operator: { roomState: async () => events },
       journals: new Map([[PARTNER, journal]]),
       clock: new ManualClock(0),
-      home: { differing: async () => [] },
+      home: { differing: async () => [], rooms: async () => [] },
       tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, setMembership }) },
       note: () => undefined,
     } as unknown as RoomsSession;
@@ -261,7 +261,7 @@ describe("reopenRooms", () => {
       operator: { roomState: async () => events },
       journals: new Map<string, unknown>(journals),
       clock: new ManualClock(0),
-      home: { differing: async () => [] },
+      home: { differing: async () => [], rooms: async () => [] },
       tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, setMembership }) },
       note: () => undefined,
     } as unknown as RoomsSession;
@@ -291,7 +291,7 @@ describe("reopenRooms", () => {
       operator: { roomState: async () => events, isBlocked: async () => isBlocked },
       journals: new Map([[PARTNER, { rooms: [record], room: () => record, append: async () => undefined }]]),
       clock: new ManualClock(0),
-      home: { differing: async () => [] },
+      home: { differing: async () => [], rooms: async () => [] },
       tokens: {
         unusable: new Set(),
         as: async (userId: UserId) => ({
@@ -325,7 +325,7 @@ describe("reopenRooms", () => {
         [PARTNER, journal],
       ]),
       clock: new ManualClock(0),
-      home: { differing: async () => [] },
+      home: { differing: async () => [], rooms: async () => [] },
       tokens: {
         unusable: new Set(),
         as: async (userId: UserId) => ({
@@ -446,7 +446,7 @@ describe("reopenRooms", () => {
           },
         ],
       ]),
-      ...{ clock, home: { differing: async () => [] }, note: () => undefined },
+      ...{ clock, home: { differing: async () => [], rooms: async () => [] }, note: () => undefined },
       tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, invite }) },
     } as unknown as RoomsSession;
     const reasons = async () => (await reopenRooms(session)).outOfReach?.map((one) => one.reason);
@@ -485,7 +485,7 @@ describe("reopenRooms", () => {
       operatorId: `@operator:${OWN}`,
       operator: { roomState: async () => events },
       journals: new Map(partners.map((server) => [server, journalOf(server)])),
-      ...{ clock, home: { differing: async () => [] }, note: () => undefined },
+      ...{ clock, home: { differing: async () => [], rooms: async () => [] }, note: () => undefined },
       tokens: { unusable: new Set(), as: async (userId: UserId) => ({ userId, invite }) },
     } as unknown as RoomsSession;
     await reopenRooms(session);
@@ -536,7 +536,7 @@ describe("reopenRooms", () => {
         },
         journals: new Map([[PARTNER, { rooms: records, room: () => undefined, append }]]),
         clock: new ManualClock(0),
-        home: { differing: async () => [] },
+        home: { differing: async () => [], rooms: async () => [] },
         tokens: {
           unusable: new Set(),
           as: async (userId: UserId) => {

@@ -28,7 +28,10 @@ function session(count: number, stale: readonly string[] = []): RoomsSession {
     operatorId: "@root:a.test",
     tokens: { unusable: new Set() },
     journals: new Map(),
-    home: { differing: async (rooms: readonly string[]) => rooms.filter((room) => stale.includes(room)) },
+    home: {
+      differing: async (rooms: readonly string[]) => rooms.filter((room) => stale.includes(room)),
+      rooms: async () => [],
+    },
     clock: { now: () => now, sleep: async () => undefined },
     operator: {
       rooms: async () => Array.from({ length: count }, (_, n) => `!${n}:a.test`),
