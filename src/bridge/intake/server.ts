@@ -53,12 +53,17 @@ function authenticator(hsToken: string): (request: FastifyRequest) => void {
 /** `bodySha256`: of the exact body, also where parts of it were left out. */
 type TakenBody = { readonly bytes: Buffer; readonly bodySha256: Buffer };
 
+/** A body of at most so many bytes is read in an instant, whatever is in it. */
+const SMALL_BYTES_MAX = 256 * 1024;
+
 /**
- * The body, of one above the bound without those parts of events that are longer than an event: what another server writes
- * into an invitation has no limit, and a transaction that is refused for it would be repeated for ever.
+ * The body, of one that is not small without those parts of events and messages that have too many values, and above the bound
+ * without those that are longer than an event: what another server writes into an invitation has no limit, and a transaction
+ * that is refused for it would be repeated for ever.
  */
 async function takeBody(payload: Readable, { headers }: FastifyRequest, bytesMax: number) {
-  if (Number(headers["content-length"]) <= bytesMax) {
+  const length = Number(headers["content-length"]);
+  if (length <= Math.min(SMALL_BYTES_MAX, bytesMax)) {
     const bytes = Buffer.concat(await payload.toArray());
     return { bytes, bodySha256: sha256(bytes) };
   }
@@ -71,7 +76,8 @@ async function takeBody(payload: Readable, { headers }: FastifyRequest, bytesMax
     }
   }
   const body = Object.assign(chunks(), { destroy: () => payload.resume() });
-  const bounds = { elementBytesMax: EVENT_BYTES_MAX, bytesMax, readBytesMax: Number.POSITIVE_INFINITY };
+  const elementBytesMax = length <= bytesMax ? bytesMax : EVENT_BYTES_MAX;
+  const bounds = { elementBytesMax, bytesMax, readBytesMax: Number.POSITIVE_INFINITY };
   const text = await readPruned(body, { what: "element_members", ...bounds });
   if (text !== undefined) return { bytes: Buffer.from(text), bodySha256: hash.digest() };
   throw Object.assign(new Error("the body is too large"), { statusCode: 413 });

@@ -5,12 +5,14 @@ import { type Agent, request } from "undici";
 import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
-import { parseUntrustedJson } from "../../domain/strict-json.ts";
+import { measureJson, parseUntrustedJson } from "../../domain/strict-json.ts";
 import { httpAgent, readBounded, readBoundedBytes } from "../../runtime/http.ts";
 import { type PruneBounds, readPruned } from "./read-pruned-json.ts";
 import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
+/** Lists, objects and members, which cost far more time than their bytes: other servers write parts of some answers. */
+const RESPONSE_VALUES_MAX = 131_072;
 export const NO_VALUE = z.unknown().transform(() => undefined);
 
 export interface GhostActor {
@@ -106,6 +108,9 @@ export class HomeserverHttp {
         call.thin === undefined
           ? await readBounded(response.body, call.bytesMax ?? RESPONSE_BYTES_MAX)
           : await readPruned(response.body, call.thin);
+      const isOwnBound = call.thin !== undefined || call.bytesMax !== undefined;
+      if (text !== undefined && !isOwnBound && measureJson(text).values > RESPONSE_VALUES_MAX)
+        return retry("too_large");
       const body = parseUntrustedJson(text ?? "");
       if (!isOk) {
         const [header] = [response.headers["retry-after"]].flat();

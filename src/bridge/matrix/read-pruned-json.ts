@@ -1,5 +1,5 @@
 // Reading a body that may be larger than what is worth holding, however much the other side sends.
-// Invariants: nothing is kept beyond the bound; what is left out, and each value of which only the name counts, becomes
+// Invariants: nothing is kept beyond the bound, in bytes, or in values of what other servers write; what is left out, and each value of which only the name counts, becomes
 // `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
 import type { Body } from "../../runtime/http.ts";
 
@@ -30,8 +30,12 @@ export async function readPruned(body: Body, bounds: PruneBounds): Promise<strin
   return thinner.text();
 }
 
+/** Lists, objects and members in one of the objects of a list, or in one of its members: a person's has a few dozen. */
+const ELEMENT_VALUES_MAX = 2_048;
+
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
+const COLON = 0x3a;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 const OPEN_LIST = 0x5b;
@@ -47,7 +51,7 @@ const PLACES = {
   named_values: { depth: 2, inside: OPEN_OBJECT },
   /** Of objects two levels down: `{"a":{"b":{"name":{…}}}}`, such as the rooms of a `/sync`. */
   rooms: { depth: 3, inside: OPEN_OBJECT },
-  /** Of the objects of a list one level down: `{"a":[{"name":{…}}]}`. None is left out for the others' length. */
+  /** Of the objects of a list one level down, lists too: `{"a":[{"name":{…}}]}`. None is left out for the others' length. */
   element_members: { depth: 3, inside: OPEN_OBJECT },
 };
 
@@ -64,6 +68,7 @@ class Thinner {
   #isEscaped = false;
   #element: Uint8Array[] | undefined;
   #elementBytes = 0;
+  #elementValues = 0;
 
   constructor(bounds: PruneBounds) {
     this.#bounds = bounds;
@@ -90,14 +95,19 @@ class Thinner {
       } else if (byte === QUOTE) {
         this.#inString = true;
       } else if (byte === OPEN_OBJECT || byte === OPEN_LIST) {
-        if (byte === OPEN_OBJECT && this.#depth === this.#place.depth && this.#isInside) {
+        const isElement = byte === OPEN_OBJECT || this.#bounds.what === "element_members";
+        if (isElement && this.#depth === this.#place.depth && this.#isInside) {
           this.#keep(chunk.subarray(from, at));
           from = at;
           this.#element = [];
           this.#elementBytes = 0;
+          this.#elementValues = 0;
         }
+        this.#elementValues += 1;
         this.#depth += 1;
         if (this.#depth === this.#place.depth) this.#isInside = byte === this.#place.inside;
+      } else if (byte === COLON) {
+        this.#elementValues += 1;
       } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
         this.#depth -= 1;
         if (this.#element !== undefined && this.#depth === this.#place.depth) {
@@ -132,7 +142,9 @@ class Thinner {
   #isTooLarge(): boolean {
     const { what, elementBytesMax, bytesMax } = this.#bounds;
     const isOver = what !== "element_members" && this.#listedBytes + this.#elementBytes > bytesMax;
-    return this.#elementBytes > elementBytesMax || isOver;
+    const isOfList = what === "element_members" || what === "list_elements";
+    const isDense = isOfList && this.#elementValues > ELEMENT_VALUES_MAX;
+    return this.#elementBytes > elementBytesMax || isOver || isDense;
   }
 
   #endElement(): void {

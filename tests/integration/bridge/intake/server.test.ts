@@ -299,6 +299,25 @@ describe("intake server", () => {
     assert.deepEqual(await jobs(fixture), ["$q1", "$q2", "$q3"]);
   });
 
+  it("what another server fills with values is not parsed, and stops no transaction [INT-5, INT-7]", async (t) => {
+    const fixture = await intakeFixture(t);
+    const dense = Array.from({ length: 60_000 }, () => ({}));
+    const to_device = [{ sender: "@eve:e.test", type: "t", content: dense }];
+    const invitation = member(ghost("docs"), "invite", {
+      room_id: "!i",
+      sender: "@eve:e.test",
+      unsigned: { dense },
+    });
+    const filled = question("q2", { content: { msgtype: "m.text", body: "?", dense } });
+    const body = JSON.stringify({ events: [question("q1"), invitation, filled, question("q3")], to_device });
+    const parsed = t.mock.method(JSON, "parse");
+    assert.equal((await fixture.put("t1", body)).status, 200);
+    assert.ok(parsed.mock.calls.every(({ arguments: [text] }) => String(text).length < 10_000));
+    assert.deepEqual(await jobs(fixture), ["$q1", "$q3"]);
+    const read = "SELECT matrix_event_id AS event, reason FROM bridge_malformed_events";
+    assert.deepEqual(await fixture.rows(read), [{ event: "$q2", reason: "content" }]);
+  });
+
   it("a transaction gets 503 when the database cannot commit, and is recorded when it comes again [INT-5]", async (t) => {
     const fixture = await intakeFixture(t);
     await fixture.pool.query("ALTER TABLE bridge_delegations RENAME TO hidden");

@@ -88,6 +88,10 @@ describe("requests to a faulty homeserver", () => {
         { body: JSON.stringify({ user_id: "@a:a.test", x: "x".repeat(9_000_000) }) },
         { cause: "too_large", afterMs: 30_000 },
       ],
+      [
+        { body: JSON.stringify({ user_id: "@a:a.test", x: Array.from({ length: 140_000 }, () => ({})) }) },
+        { cause: "too_large", afterMs: 30_000 },
+      ],
       ["reset", { cause: "network", afterMs: 1_000 }],
       ["hang", { cause: "timeout", afterMs: 1_000 }],
       [
