@@ -162,16 +162,20 @@ async function entryBefore(context: RunContext, { desired }: Reached): Promise<P
   return partnerEntry(await registryBefore(context, run), counterpartyIn(run))?.partner;
 }
 
-/** Rooms of which something is unknown, unless the plane itself has named them. */
+/** What is unknown of rooms, each reason of a room once, unless the plane itself has named it. */
 function unclearRooms(items: readonly EvidenceItem[], named: readonly NotReached[]): readonly NotReached[] {
-  const known = new Set(named.map(({ subject }) => subject));
-  const unclear = items.filter(
-    ({ plane, vantage, verdict }) => plane === "rooms" && verdict === "unknown" && vantage !== "partner",
-  );
+  const whole = ({ subject, reason }: Pick<NotReached, "subject" | "reason">) => `${subject} ${reason}`;
   const hint = "Run the step again; or waive the room by name.";
-  return [...new Map(unclear.map((item) => [subjectOf(item), item]))]
-    .filter(([room, { probe }]) => !known.has(room) && probe.startsWith("room_"))
-    .map(([subject, { reason }]) => ({ subject, reason: reason ?? "unknown", hint }));
+  const unclear = items
+    .filter(
+      ({ plane, probe, vantage, verdict }) =>
+        plane === "rooms" && verdict === "unknown" && vantage !== "partner" && probe.startsWith("room_"),
+    )
+    .map((item) => ({ subject: subjectOf(item), reason: item.reason ?? "unknown", hint }));
+  const known = new Set(named.map(whole));
+  return [...new Map(unclear.map((one) => [whole(one), one]))].flatMap(([key, one]) =>
+    known.has(key) ? [] : one,
+  );
 }
 
 const ENTRY: ReadonlySet<string> = new Set(["make_join", "message_to_target", "state_to_target"]);

@@ -86,6 +86,25 @@ describe("a room that is waived by name", () => {
     ]);
   });
 
+  it("a waiver of one thing that is unknown of a room does not cover another one that is found when it is signed [OFF-2]", async (t) => {
+    let aheadMs = 0;
+    const clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
+    const { a, closeStages } = await openParties(t, { clock });
+    await closeStages(2);
+    a.answers.set("room_members", { verdict: "unknown", reason: "unreadable_member" });
+    assert.equal((await next(a.context)).did, "not_proved");
+    await waive(a.context, ROOM, { reason: "known_member" });
+    a.answers.set("room_acl", { verdict: "unknown", status: null, reason: "timed_out" });
+    aheadMs = 61_000;
+    await assert.rejects(sign(a.context), /out_of_reach \[!room:a\.test\]: timed_out/);
+    await waive(a.context, ROOM, { reason: "timeout_accepted" });
+    assert.deepEqual((await sign(a.context)).signed, ["room"]);
+    const [envelope] = readStatements(findRun(a.federation.state)).envelopes.slice(-1);
+    const { predicate } = statementIn(envelope ?? assert.fail()) ?? assert.fail();
+    const waived = predicate.out_of_reach.map(({ reason, waiver }) => `${reason}: ${waiver}`).sort();
+    assert.deepEqual(waived, ["timed_out: timeout_accepted", "unreadable_member: known_member"]);
+  });
+
   it("what the other organisation has waived is shown before it is countersigned, and stays in the status [OFF-2]", async (t) => {
     const { a, b, pass, closeStages } = await openParties(t);
     await closeStages(2);
