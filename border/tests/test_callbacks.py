@@ -106,6 +106,21 @@ def test_an_event_is_counted_and_recorded_once_however_often_it_is_asked_about()
     assert fixture.border.counts == {"server_not_allowed": 1, "invite_rule_denied": 0}
 
 
+def test_of_the_events_that_were_recorded_those_that_were_asked_about_last_are_remembered() -> None:
+    fixture = admitting()
+
+    def count_of(*events: str) -> int:
+        before = fixture.border.counts["server_not_allowed"]
+        for one in events:
+            fixture.border.deny("server_not_allowed", PARTNER, event=one)
+        return fixture.border.counts["server_not_allowed"] - before
+
+    assert count_of("$first", "$second", "$first") == 2
+    assert count_of(*(f"${number}" for number in range(4_095))) == 4_095
+    assert count_of("$first") == 0, "asked about again, so that it is the second that was forgotten"
+    assert count_of("$second") == 1
+
+
 def test_of_events_that_were_recorded_no_long_id_is_kept() -> None:
     fixture = admitting()
     tracemalloc.start()

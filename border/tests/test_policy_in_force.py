@@ -68,11 +68,12 @@ def test_a_file_that_means_the_same_is_not_reported_as_a_change(path: Path) -> N
 
 
 def test_a_change_within_one_tick_of_the_file_systems_clock_is_observed(path: Path) -> None:
-    # The second content has the same length, time and inode as the first: lstat cannot tell them apart.
-    changed_at = path.stat().st_ctime_ns
+    # The second content has the same time and inode as the first, so that stat cannot tell them apart.
+    found = path.stat()
+    changed_at = found.st_ctime_ns
     clock = [changed_at + 1]
-    contents = [policy_text([OWN, PARTNER]), policy_text([OWN, THIRD])]
-    signature = (1, 1)
+    contents = [policy_text([OWN, PARTNER]), policy_text([OWN, THIRD]), policy_text([OWN])]
+    signature = (changed_at, found.st_ino)
     policy = WatchedPolicy(
         str(path),
         OWN,
@@ -82,7 +83,10 @@ def test_a_change_within_one_tick_of_the_file_systems_clock_is_observed(path: Pa
     )
     assert PARTNER in policy.current().allowed
     del contents[0]
+    clock[0] = changed_at + 20_000_000
     assert policy.current().allowed == {OWN, THIRD}
+    del contents[0]
+    assert policy.current().allowed == {OWN, THIRD}, "once the tick has passed nothing can change unseen"
 
 
 @pytest.mark.parametrize(

@@ -141,10 +141,13 @@ describe("verifyRecord, of who signed and about whom", () => {
       [...new Set(places)],
       STAGE_NAMES.map((stage) => `a.test/${stage}`),
     );
-    assert.ok(
-      (await changed({ stage: only("b.test", "room", () => ({ organisation: "c.test" })) })).includes(
-        "not_a_party",
-      ),
-    );
+    const third = await removalOf(A, B, {
+      stage: only("b.test", "room", () => ({ organisation: "c.test" })),
+    });
+    const named = verifyRecord(third.bytes, third.trust).problems;
+    assert.deepEqual(named.flatMap(({ reason, where }) => (reason === "not_a_party" ? where : [])).sort(), [
+      "c.test/room",
+      "completion",
+    ]);
   });
 });
