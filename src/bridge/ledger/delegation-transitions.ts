@@ -94,7 +94,7 @@ const FINISH = statement<{ reason: TerminalReason }>("finish")`
       reply_event_id = (
         SELECT COALESCE(s.event_id, l.event_id) FROM bridge_sends s LEFT JOIN last_send l ON l.id = s.id
         WHERE s.delegation_id = d.id AND s.purpose = 'reply' AND s.ordinal = 0)
-    WHERE ${HELD} AND d.terminal_at IS NULL
+    WHERE ${HELD}
     RETURNING d.*
   ), advanced AS (${advanceRoom("$4", 1)}
   ), cleared AS (

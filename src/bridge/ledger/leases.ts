@@ -172,7 +172,7 @@ const RENEW = statement<{ id: string; canceled: boolean }>("renew")`
     UPDATE bridge_delegations d SET
       lease_until = $4, due_at = CASE WHEN d.due_at IS NULL THEN NULL ELSE $4::timestamptz END
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS l (id, holder, fence)
-    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
+    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence
     RETURNING d.id, d.room_id, d.room_seq, d.room_ordinal, d.due_at, d.cancel_requested_at, d.lease_until AS until
   ), ${headsOfHeld("false")}
   SELECT id, cancel_requested_at IS NOT NULL AS canceled FROM held`;
@@ -200,7 +200,7 @@ const RELEASE = statement<{ id: string; fence: string }>("release")`
     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[], $5::int[], $6::bool[], $7::text[], $8::bool[],
         $9::int[], $10::int[])
       AS l (id, holder, fence, until, tries, undelivered, reason, progressed, streams, faults), ${notFlushed("true = ANY ($6::bool[])")}
-    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence AND d.terminal_at IS NULL
+    WHERE d.id = l.id AND d.lease_holder = l.holder AND d.fence = l.fence
     RETURNING d.id, d.fence, d.state, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at, l.until,
       d.tried_at + $11 * interval '1 millisecond' AS gate_until
   ), ${headsOfHeld(LEAVES)}, moved AS (

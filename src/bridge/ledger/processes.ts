@@ -55,7 +55,7 @@ const RELEASE_DELEGATIONS = statement("release_delegations")`
       WHERE r.head_at IS NOT NULL AND ${hasEnded("h.lease_holder")}
       UNION ALL
       SELECT o.id FROM bridge_delegations o WHERE o.due_at IS NOT NULL AND ${hasEnded("o.lease_holder")}
-    ) AND d.terminal_at IS NULL AND ${hasEnded("d.lease_holder")}
+    ) AND ${hasEnded("d.lease_holder")}
     ORDER BY d.id FOR UPDATE OF d
   ), released AS (
     UPDATE bridge_delegations d SET

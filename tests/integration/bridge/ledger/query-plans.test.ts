@@ -8,7 +8,17 @@ import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { createStatuses } from "../../../../src/bridge/ledger/status-messages.ts";
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
-import { BUCKET, event, ghost, job, ledgerFixture, PART, room, T0 } from "../../../support/ledger.ts";
+import {
+  BUCKET,
+  event,
+  ghost,
+  job,
+  LEASE_MS,
+  ledgerFixture,
+  PART,
+  room,
+  T0,
+} from "../../../support/ledger.ts";
 
 const ANSWERED = 2_000;
 const IN_THREAD = 12_000;
@@ -186,30 +196,38 @@ describe("query plans", () => {
     const now = T0 + 2_000;
     const life = async (name: string): Promise<Record<string, number>> => {
       const read: Record<string, number> = {};
-      const step = async <Result>(what: string, work: Promise<Result>): Promise<Result> => {
+      const step = async <Result>(what: string, work: () => Promise<Result>): Promise<Result> => {
         const before = await rowsReadBy(pool);
-        const result = await work;
+        const result = await work();
         read[what] = (await rowsReadBy(pool)) - before;
         return result;
       };
-      await step("admit", admit([job(name)], { capacity: { roomQueue: 1_000_000, globalQueue: 1_000_000 } }));
-      const claimed = await step("claim", claimOne({ limit: 2, now }));
+      await step("admit", () =>
+        admit([job(name)], { capacity: { roomQueue: 1_000_000, globalQueue: 1_000_000 } }),
+      );
+      const claimed = await step("claim", () => claimOne({ limit: 2, now }));
       assert.equal(claimed.sourceEventId, event(name));
-      await step("begin", delegations.beginDispatch(claimed.lease, BUCKET, now));
+      await step("renew", () => delegations.renew([claimed.lease], now + LEASE_MS));
+      await step("begin", () => delegations.beginDispatch(claimed.lease, BUCKET, now));
       const answer = { parts: [PART], agentVersion: undefined, contextId: undefined };
-      const sends = await step("record", delegations.recordReply(claimed, answer, now));
+      const sends = await step("record", () => delegations.recordReply(claimed, answer, now));
       assert.ok(sends !== "canceled");
       const [{ sendId } = { sendId: "" }] = sends;
-      await step("attempt", delegations.recordAttempt(sendId, now));
+      await step("attempt", () => delegations.recordAttempt(sendId, now));
       const sent = { sendId, eventId: event(`sent-${name}`) };
-      await step(
-        "finish",
+      await step("finish", () =>
         delegations.finish(
           claimed.lease,
           { state: "completed", stage: "reply", reason: "answered", sent },
           now,
         ),
       );
+      await admit([job(`later-${name}`)], { capacity: { roomQueue: 1_000_000, globalQueue: 1_000_000 } });
+      const later = await claimOne({ limit: 2, now });
+      await step("defer", () => delegations.defer(later.lease, now + 3_600_000));
+      await pool.query("UPDATE bridge_delegations SET due_at = 'infinity' WHERE id = $1", [
+        later.lease.delegationId,
+      ]);
       return read;
     };
     await life("first");
