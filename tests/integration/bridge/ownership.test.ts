@@ -13,6 +13,7 @@ import { systemClock } from "../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../src/domain/identifiers.ts";
 import { eventually } from "../../support/encrypted-bridge.ts";
 import {
+  ACCEPTED,
   arrivals,
   BEGIN_PATIENT,
   BUCKET,
@@ -243,19 +244,26 @@ describe("the processes on one database", () => {
 
   it("a question whose agent was called is looked for two seconds after its release: the agent may still be storing the task [DEL-7] [DEL-9]", async (t) => {
     const { fixture, connect } = await processes(t);
-    const { delegations, admit, claim } = fixture;
+    const { delegations, admit, claim, rows } = fixture;
     const ended = await connect();
-    await admit([job("called"), job("waiting", { room: room("s") })]);
-    const held = await claim({ holder: ended.process });
-    const called = held.find(({ sourceEventId }) => sourceEventId === event("called"));
-    assert.ok(called);
-    await delegations.beginDispatch(called.lease, BUCKET, T0);
+    const names = ["called", "waiting", "accepted", "past"];
+    await admit(names.map((name) => job(name, { room: room(name) })));
+    for (const { lease, sourceEventId } of await claim({ holder: ended.process })) {
+      if (sourceEventId === event("waiting")) continue;
+      await delegations.beginDispatch(lease, BUCKET, T0);
+      if (sourceEventId === event("accepted")) await delegations.recordAccepted(lease, ACCEPTED, T0);
+    }
+    await rows(`UPDATE bridge_delegations SET due_at = lease_until WHERE room_id = '${room("past")}'`);
+    await rows(
+      `UPDATE bridge_rooms SET head_seq = next_seq, head_at = NULL WHERE room_id = '${room("past")}'`,
+    );
     await ended.close();
-    const released = async () => (await releaseEnded(fixture.pool, T0)) === 2 || undefined;
-    await eventually("both are released", released, 5_000);
-    const due = async (now: number) => (await claim({ now })).map(({ sourceEventId }) => sourceEventId);
-    assert.deepEqual(await due(T0 + 1_999), [event("waiting")]);
-    assert.deepEqual(await due(T0 + 2_000), [event("called")]);
+    const released = async () => (await releaseEnded(fixture.pool, T0)) === 4 || undefined;
+    await eventually("all are released", released, 5_000);
+    const due = async (now: number) =>
+      (await claim({ now })).map(({ sourceEventId }) => sourceEventId).sort();
+    assert.deepEqual(await due(T0 + 1_999), [event("accepted"), event("waiting")]);
+    assert.deepEqual(await due(T0 + 2_000), [event("called"), event("past")]);
   });
 
   it("what is committed for a process after its end was seen is released too [DEL-9]", async (t) => {

@@ -186,19 +186,25 @@ describe("delegation worker", () => {
   it("a drain releases a polled task while the call of another still runs", async (t) => {
     const { agent, harness, admit, count } = await setUp(t);
     agent.behaviour.plan = { kind: "slow", text: "late" };
-    await admit("polled", "one");
+    const polled = await admit("polled", "one");
     const first = harness.worker("first", { agentRequestTimeout: 60_000 });
     first.start();
     await harness.until(async () => (await count("state = 'following'")) === 1);
     agent.fault("send", { kind: "hang" });
     await admit("called", "two");
     await harness.until(() => agent.requestsOf("send").length === 2);
+    agent.fault("get", { kind: "hang" });
+    const polls = agent.requestsOf("get").length;
+    await harness.until(() => agent.requestsOf("get").length > polls);
+    assert.equal(await count("lease_holder IS NOT NULL"), 2);
     let isDrained = false;
     const drained = first.drain().then(() => {
       isDrained = true;
     });
     await harness.until(async () => (await count("state = 'following' AND lease_holder IS NULL")) === 1, 0);
     assert.equal(isDrained, false);
+    // Another process loses nothing when it goes on at once.
+    await harness.until(() => polled.dueAt === harness.clock.now(), 0);
     assert.equal(await count("lease_holder IS NOT NULL"), 1);
     await harness.clock.advance(harness.deps.limits.drain);
     await harness.until(() => isDrained, 0);

@@ -54,7 +54,7 @@ describe("leases", () => {
     assert.deepEqual(await claimed(60, 64), [20, 20, 20]);
   });
 
-  it("are released without a wait for the disk, unless that says that the agent has nothing of a try", async (t) => {
+  it("are claimed and released without a wait for the disk, unless that says that the agent has nothing of a try", async (t) => {
     const { delegations, admit, claimOne, pool } = await ledgerFixture(t);
     await pool.query(`
       CREATE TABLE waits (setting text);
@@ -62,15 +62,27 @@ describe("leases", () => {
         INSERT INTO waits VALUES (current_setting('synchronous_commit'));
         RETURN NULL;
       END $$;
-      CREATE TRIGGER note_wait AFTER UPDATE ON bridge_delegations FOR EACH STATEMENT EXECUTE FUNCTION note_wait()`);
-    await admit([job("q1")]);
-    const notes = [{ undelivered: true, reason: "agent_unavailable" }, {}] as const;
+      CREATE TRIGGER note_wait AFTER INSERT OR UPDATE ON bridge_delegations FOR EACH ROW EXECUTE FUNCTION note_wait()`);
+    const waits = async () => {
+      const { rows } = await pool.query(
+        "WITH all_of AS (DELETE FROM waits RETURNING *) SELECT DISTINCT * FROM all_of",
+      );
+      return rows.map(({ setting }) => setting);
+    };
+    const slotFor = () => ({ holder: "one", leaseUntil: T0, end: () => {} });
+    await admit([job("q1")], { slotFor });
+    assert.deepEqual(await waits(), ["off"], "the admission that claims it");
+    const notes = [{ undelivered: true, reason: "agent_unavailable" }, {}, {}] as const;
     for (const [index, note] of notes.entries()) {
-      const { lease } = await claimOne({ now: T0 + index });
-      await pool.query("DELETE FROM waits");
-      await delegations.defer(lease, T0 + index, note);
-      const { rows } = await pool.query("SELECT DISTINCT setting FROM waits");
-      assert.deepEqual(rows, [{ setting: index === 0 ? "on" : "off" }]);
+      const now = T0 + index * 2 * ROOM_GATE_MS;
+      const { lease } = await claimOne({ now });
+      assert.deepEqual(
+        await waits(),
+        ["off"],
+        index < 2 ? "the claim of a head" : "of what its room is past",
+      );
+      await delegations.defer(lease, now + 2 * ROOM_GATE_MS, note);
+      assert.deepEqual(await waits(), [index === 0 ? "on" : "off"]);
     }
   });
 
@@ -309,6 +321,25 @@ describe("leases", () => {
       ),
     );
     await Promise.all([...renewing, ...admitting]);
+    assert.equal(await deadlocks(pool), 0);
+  });
+
+  it("are renewed and released at the same time, in whatever order they are named, without a deadlock [DEL-9]", async (t) => {
+    const { pool, delegations, admit, claim } = await ledgerFixture(t);
+    await admit(["a", "b", "c"].map((name) => job(name, { room: room(name) })));
+    const leases = (await claim()).map(({ lease }) => lease);
+    const reversed = leases.toSorted((a, b) => Number(b.delegationId) - Number(a.delegationId));
+    const holder = await pool.connect();
+    await holder.query(BEGIN_PATIENT);
+    await holder.query("SELECT FROM bridge_delegations WHERE id = $1 FOR UPDATE", [
+      reversed[1]?.delegationId,
+    ]);
+    const renewing = delegations.renew(reversed, T0 + LEASE_MS);
+    const releasing = delegations.release(reversed, T0);
+    await untilWaiting(pool, 2, Promise.all([renewing, releasing]));
+    await holder.query("COMMIT");
+    holder.release();
+    await Promise.all([renewing, releasing]);
     assert.equal(await deadlocks(pool), 0);
   });
 
