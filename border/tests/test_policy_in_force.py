@@ -3,11 +3,13 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from drawbridge_border import policy_in_force
 from drawbridge_border.policy_in_force import InForce, WatchedPolicy
 from drawbridge_border.read_policy_file import PolicyBytes, read_policy_file
 from support import OWN, PARTNER, THIRD, policy_text, replace
@@ -186,6 +188,23 @@ def test_what_is_no_readable_file_denies_everybody_until_there_is_one(
     path.unlink(missing_ok=True)
     replace(path, policy_text([OWN, PARTNER]))
     assert watched.state() == ("in_force", None, {OWN, PARTNER})
+
+
+def test_an_error_while_a_file_is_taken_up_does_not_leave_the_policy_before_it_in_force(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(path)
+
+    def fail(_data: bytes) -> NoReturn:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(policy_in_force, "parse_policy", fail)
+        replace(path, policy_text([OWN]))
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                watched.policy.current()
+    assert watched.state() == ("in_force", None, {OWN})
 
 
 def test_a_mounted_config_map_is_followed(tmp_path: Path) -> None:

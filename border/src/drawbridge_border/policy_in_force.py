@@ -2,7 +2,7 @@
 
 Invariants: a file that is absent, unreadable, empty of servers or without the local one denies everybody; a
 file whose content is refused changes nothing but raises an alarm, and denies everybody if nothing was in
-force before; servers are never taken from a file in part. A check that finds nothing new costs one stat(2).
+force before; servers are never taken from a file in part; an error while a file is read is one at each check. A check that finds nothing new costs one stat(2).
 """
 
 import hashlib
@@ -86,23 +86,24 @@ class WatchedPolicy:
         except UnreadableError as error:
             return self._close(error.reason)
         is_settled = not 0 <= self._clock_ns() - read.changed_at_ns < _TICK_NS
-        self._signature = read.signature if is_settled else None
         content = hashlib.sha256(read.data).digest()
-        if content == self._content:
-            return self._in_force
+        if content != self._content:
+            try:
+                self._admit(parse_policy(read.data))
+            except PolicyRefusedError as error:
+                self._refuse(error.reason)
+        # Not before: after any other error the file is read again, and what it was to replace decides nothing.
         self._content = content
-        try:
-            return self._admit(parse_policy(read.data))
-        except PolicyRefusedError as error:
-            return self._refuse(error.reason)
+        self._signature = read.signature if is_settled else None
+        return self._in_force
 
-    def _admit(self, policy: Policy) -> InForce:
+    def _admit(self, policy: Policy) -> None:
         alarm: PolicyAlarm | None = None
         if not policy.allowed_servers:
             alarm = "no_servers"
         elif self._local_server not in policy.allowed_servers:
             alarm = "local_server_missing"
-        return self._swap(
+        self._swap(
             InForce(
                 allowed=policy.allowed_servers if alarm is None else frozenset(),
                 denies_all_invites=policy.denies_all_invites or alarm is not None,
@@ -113,9 +114,9 @@ class WatchedPolicy:
             )
         )
 
-    def _refuse(self, reason: RefusalReason) -> InForce:
+    def _refuse(self, reason: RefusalReason) -> None:
         before = self._in_force
-        return self._swap(
+        self._swap(
             InForce(
                 allowed=before.allowed,
                 denies_all_invites=before.denies_all_invites,
