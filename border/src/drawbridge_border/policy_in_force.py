@@ -2,7 +2,8 @@
 
 Invariants: a file that is absent, unreadable, empty of servers or without the local one denies everybody; a
 file whose content is refused changes nothing but raises an alarm, and denies everybody if nothing was in
-force before; servers are never taken from a file in part; an error while a file is read is one at each check. A check that finds nothing new costs one stat(2).
+force before; servers are never taken from a file in part; an error while a file is taken up is one at each
+check, until it is taken up. A check that finds nothing new costs one stat(2).
 """
 
 import hashlib
@@ -92,7 +93,7 @@ class WatchedPolicy:
                 self._admit(parse_policy(read.data))
             except PolicyRefusedError as error:
                 self._refuse(error.reason)
-        # Not before: after any other error the file is read again, and what it was to replace decides nothing.
+        # Not before: after any other error the file is read again, and what it replaces decides nothing.
         self._content = content
         self._signature = read.signature if is_settled else None
         return self._in_force
