@@ -26,15 +26,20 @@ function checkServers({ organisation, partners }: Registry): CrossProblem[] {
     const problem = (rule: CrossRule, what: string) =>
       problems.push(broken(rule, file, ["serverName"], what));
     const host = serverHost(server);
-    const other = hosts.get(host);
-    if (other === undefined) hosts.set(host, { server, file });
+    // A name with a final dot leads to the same host, and is another server for every list that names one.
+    const place = host.replace(/\.+$/, "");
+    const other = hosts.get(place);
+    if (other === undefined) hosts.set(place, { server, file });
     else if (other.server === server) {
       if (other.file === ORGANISATION_FILE) problem("own_server", "is this organisation's own server");
       else problem("duplicate_server", `${other.file} names the same server`);
     } else if (other.server.toLowerCase() === server.toLowerCase()) {
       problem("server_case", `differs from ${other.server} in ${other.file} in case alone`);
     } else {
-      const why = "room ACLs ignore the port, so neither can be closed without the other";
+      const isDotted = serverHost(other.server) !== host;
+      const why = isDotted
+        ? "one of the two names ends with a dot, and means the same host"
+        : "room ACLs ignore the port, so neither can be closed without the other";
       problem("server_host", `has the host of ${other.server} in ${other.file}: ${why}`);
     }
     if (isIpLiteral(host)) {

@@ -133,6 +133,11 @@ describe("loadRegistry", () => {
         `${PILOTS}:3 serverName server_host`,
       ],
       [
+        "a partner under a name that a final dot alone distinguishes from another's",
+        withText(PILOTS, "serverName: pilots.example", "serverName: salvage.example.:8448"),
+        `registry/partners/salvage.yaml:3 serverName server_host`,
+      ],
+      [
         "a partner on our own host",
         withText(PILOTS, "serverName: pilots.example", "serverName: matrix.harbour.example:8448"),
         `${PILOTS}:3 serverName server_host`,
