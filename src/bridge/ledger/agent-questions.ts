@@ -27,11 +27,14 @@ const storeQuestion = storing(
       asked = $8 + cardinality($5::text[]), question_from = $8, streams_opened = 0, faults = 0, retry_reason = NULL`,
 );
 
+// An expression matches the predicate of no index: with that, all open questions would be read.
+const HELD_ASKING = `${HELD} AND d.state || '' = 'awaiting_input'`;
+
 const RECORD_ASKED = statement("record_asked")`
   WITH sent AS (
     UPDATE bridge_sends SET state = 'sent', event_id = $5, content = NULL WHERE id = $4 AND state = 'pending'
   )
-  UPDATE bridge_delegations d SET input_until = $6, waiting_since = $7 WHERE ${HELD} AND d.state = 'awaiting_input' RETURNING 1`;
+  UPDATE bridge_delegations d SET input_until = $6, waiting_since = $7 WHERE ${HELD_ASKING} RETURNING 1`;
 
 // Whoever holds the delegation sees the answer when it gives the lease back.
 const RECORD_ANSWERS = statement<{ id: string }>("record_answers")`
@@ -55,7 +58,7 @@ const END_WAIT = statement<{ ended: boolean }>("end_wait")`
         SELECT FROM bridge_encrypted_intake e
         WHERE e.room_id = d.room_id AND e.sender_mxid = d.sender_mxid AND e.state = 'awaiting_key'
           AND e.admitted_at <= $4) AS unanswered
-    FROM bridge_delegations d WHERE ${HELD} AND d.state = 'awaiting_input' FOR UPDATE
+    FROM bridge_delegations d WHERE ${HELD_ASKING} FOR UPDATE
   ), ended AS (
     UPDATE bridge_delegations d SET input_until = NULL FROM held h WHERE d.id = h.id AND h.unanswered
   )

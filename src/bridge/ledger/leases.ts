@@ -33,7 +33,11 @@ export interface Lease {
   readonly fence: string;
 }
 
-/** The condition under which a lease entitles its holder to write delegation `d`; its values are `heldBy(lease)`. */
+/**
+ * The condition under which a lease entitles its holder to write delegation `d`; its values are `heldBy(lease)`. A delegation
+ * that has ended has no lease. With the predicate of an index besides, a statement that is planned while few delegations are
+ * in that index reads all of them from then on.
+ */
 export const HELD = "d.id = $1 AND d.lease_holder = $2 AND d.fence = $3";
 
 export const heldBy = (lease: Lease) => [lease.delegationId, lease.holder, lease.fence] as const;

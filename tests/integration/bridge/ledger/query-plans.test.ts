@@ -9,6 +9,7 @@ import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { createStatuses } from "../../../../src/bridge/ledger/status-messages.ts";
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import {
+  ACCEPTED,
   BUCKET,
   event,
   ghost,
@@ -192,6 +193,9 @@ describe("query plans", () => {
            AND substr(matrix_event_id, 2)::int BETWEEN $1 AND $2`,
         [from, to],
       );
+      await pool.query(
+        "UPDATE bridge_delegations SET state = 'awaiting_input' WHERE state = 'following' AND id % 2 = 0",
+      );
     };
     const now = T0 + 2_000;
     const life = async (name: string): Promise<Record<string, number>> => {
@@ -222,11 +226,28 @@ describe("query plans", () => {
           now,
         ),
       );
-      await admit([job(`later-${name}`)], { capacity: { roomQueue: 1_000_000, globalQueue: 1_000_000 } });
-      const later = await claimOne({ limit: 2, now });
-      await step("defer", () => delegations.defer(later.lease, now + 3_600_000));
+      const capacity = { roomQueue: 1_000_000, globalQueue: 1_000_000 };
+      await admit([job(`later-${name}`)], { capacity });
+      const { lease: later } = await claimOne({ limit: 2, now });
+      await step("defer", () => delegations.defer(later, now + 3_600_000));
       await pool.query("UPDATE bridge_delegations SET due_at = 'infinity' WHERE id = $1", [
-        later.lease.delegationId,
+        later.delegationId,
+      ]);
+      await admit([job(`asks-${name}`)], { capacity });
+      const asks = await claimOne({ limit: 2, now });
+      await delegations.beginDispatch(asks.lease, BUCKET, now);
+      await step("accept", () => delegations.recordAccepted(asks.lease, ACCEPTED, now));
+      const further = { options: [], key: undefined, taskId: "t", asked: 0, until: now };
+      const asked = await step("ask", () => delegations.recordQuestion(asks, { ...answer, ...further }, now));
+      assert.ok(asked !== "canceled");
+      const [question = sends[0]] = asked;
+      const times = { now, until: now };
+      await step("asked", () =>
+        delegations.recordAsked(asks.lease, question?.sendId ?? "", event(`asked-${name}`), times),
+      );
+      await step("end of the wait", () => delegations.endWait(asks.lease, now));
+      await pool.query("UPDATE bridge_delegations SET due_at = 'infinity' WHERE id = $1", [
+        asks.lease.delegationId,
       ]);
       return read;
     };
