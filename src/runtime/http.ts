@@ -5,12 +5,17 @@ import type { IncomingHttpHeaders, Server } from "node:http";
 import { Agent, type Dispatcher, request } from "undici";
 import type { Clock } from "../domain/clock.ts";
 import { parseUntrustedJson } from "../domain/strict-json.ts";
+import { lookupBy, resolveShared } from "./name-lookups.ts";
 
 /**
  * Connections by HTTP/1.1. Over HTTP/2 undici sends a request that was refused once more by itself, and all further ones on
  * a connection that has died unnoticed.
  */
-export const httpAgent = (options: Agent.Options = {}) => new Agent({ ...options, allowH2: false });
+export const httpAgent = ({
+  connect,
+  ...options
+}: Omit<Agent.Options, "connect"> & { connect?: object } = {}) =>
+  new Agent({ ...options, connect: { lookup: lookupBy(resolveShared), ...connect }, allowH2: false });
 
 /** For requests that need no connections of their own. */
 export const SHARED_AGENT = httpAgent();

@@ -1,7 +1,7 @@
 // Connections to addresses of the public internet alone. Invariant: the address that is checked is the one that is
 // connected to, so that a name whose address changes between a check and the connection gains nothing.
-import { lookup as resolve } from "node:dns";
 import { BlockList, isIP, type LookupFunction } from "node:net";
+import { lookupBy, type Resolve, resolveShared } from "./name-lookups.ts";
 
 /**
  * Networks that are not the public internet's (IANA special-purpose address registries), and multicast; 6to4 addresses and
@@ -50,14 +50,9 @@ export function assertPublicHost(url: string): void {
 }
 
 /** A `lookup` without addresses that are not public. A host that is an address itself is for `assertPublicHost`. */
-export function publicLookup(resolver: typeof resolve = resolve): LookupFunction {
-  return (host, options, callback) => {
-    resolver(host, { ...options, all: true }, (error, found) => {
-      if (error !== null) return callback(error, []);
-      const usable = found.filter(({ address }) => isPublicAddress(address));
-      const [first] = usable;
-      if (first === undefined) return callback(notPublic(), []);
-      return options.all === true ? callback(null, usable) : callback(null, first.address, first.family);
-    });
-  };
-}
+export const publicLookup = (resolver: Resolve = resolveShared): LookupFunction =>
+  lookupBy(resolver, (found) => {
+    const usable = found.filter(({ address }) => isPublicAddress(address));
+    if (usable.length === 0) throw notPublic();
+    return usable;
+  });

@@ -2,10 +2,10 @@
 // Invariants: the token goes to the chosen interface only (no redirect is followed); bodies are bounded; a refusal by the
 // gateway is recognised by its status before anything reads its body; an exchange serves one request; a connection to an
 // address that is not public is made, and used, only for a request that may go there.
-import { lookup } from "node:dns";
 import type { IncomingHttpHeaders } from "node:http";
 import { request } from "undici";
 import { httpAgent } from "../../../runtime/http.ts";
+import { type Resolve, resolveShared } from "../../../runtime/name-lookups.ts";
 import { assertPublicHost, publicLookup } from "../../../runtime/public-addresses.ts";
 import { type BodyFault, boundedBody, boundedEvents } from "./body-guard.ts";
 
@@ -107,7 +107,7 @@ export type AgentHttp = ReturnType<typeof createAgentHttp>;
 const CONNECT_TIMEOUT_MS = 10_000;
 
 /** Real connections. Time limits on an exchange are its caller's. @param resolve how names are looked up */
-export function createAgentHttp(resolve: typeof lookup = lookup) {
+export function createAgentHttp(resolve: Resolve = resolveShared) {
   const connect = { timeout: CONNECT_TIMEOUT_MS };
   const unlimited = { headersTimeout: 0, bodyTimeout: 0 };
   const anywhere = httpAgent({ ...unlimited, connect });
