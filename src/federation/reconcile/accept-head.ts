@@ -67,7 +67,7 @@ async function refusalOfOrigin(revision: Revision, context: HeadContext): Promis
     hint:
       accepted === undefined
         ? "Look at who made it (git log --show-signature). Commits that are older than the signing of commits are trusted by `repository.trustedBase`."
-        : `Look at who made it (git log --show-signature). If it is meant, sign it anew (git rebase --no-ff --gpg-sign ${accepted}); if not, leave it out by a signed merge on ${accepted} (git merge -s ours --gpg-sign).`,
+        : `Look at who made it (git log --show-signature). If it is meant, sign it anew (git rebase --no-ff --gpg-sign ${accepted}, then git push --force); if not, leave it out by a signed merge on ${accepted} (git merge -s ours --gpg-sign).`,
   };
 }
 

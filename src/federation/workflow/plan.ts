@@ -30,7 +30,8 @@ const INTERRUPTS: Readonly<Record<Direction, Readonly<Record<PlaneName, string>>
     gateway:
       "New calls of the partner's client are refused at once; calls that had begun run to their end, streams too.",
     card: "Questions to the partner's agents are refused at once; nobody else's card or question is touched.",
-    rooms: "The partner's people leave every governed room; rooms may be replaced, as its entry says.",
+    rooms:
+      "The partner's people leave every governed room; rooms may be replaced, as its entry says, and a replaced one is deleted with its history.",
     border: "What the partner sends is dropped from the next event on; the policy is read live.",
     transport: "The homeserver restarts: everybody waits until it answers again, and nothing is lost.",
   },
