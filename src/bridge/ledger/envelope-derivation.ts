@@ -8,7 +8,7 @@ import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import { type Admission, type Admitted, type LedgerSettings, NOTHING_ADMITTED } from "./admission-types.ts";
 import { changeAsked } from "./cancel-or-edit.ts";
 import { countOpen, place, STAGE_OF_DENIED } from "./capacity.ts";
-import { type ClaimedIntakeEnvelope, nameOf } from "./envelopes.ts";
+import { AWAITS_KEY, type ClaimedIntakeEnvelope, nameOf } from "./envelopes.ts";
 import { refusals, writeNotices } from "./notices.ts";
 import { columnsOf, inRooms, statement, toTime, type Work } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
@@ -21,7 +21,7 @@ const PLACE_OF = statement<{ room_seq: string | undefined; outdated: boolean }>(
       AND o.state = 'derived'
       AND (o.origin_server_ts, o.matrix_event_id) > (e.origin_server_ts, e.matrix_event_id)) AS outdated
   FROM bridge_encrypted_intake e
-  WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key' FOR UPDATE`;
+  WHERE matrix_event_id = $1 AND fence = $2 AND ${AWAITS_KEY} FOR UPDATE`;
 
 const TAKE_PLACE = statement<{ room_seq: string }>("take_place")`
   WITH place AS (
@@ -36,7 +36,7 @@ const DERIVE = statement("derive_envelope")`
   WITH ended AS (
     UPDATE bridge_encrypted_intake SET
       state = 'derived', terminal_reason = 'derived', terminal_at = $3, due_at = NULL, holder = NULL, jobs = $4
-    WHERE matrix_event_id = $1 AND fence = $2 AND state = 'awaiting_key'
+    WHERE matrix_event_id = $1 AND fence = $2 AND ${AWAITS_KEY}
     RETURNING *
   ), settled AS MATERIALIZED (
     SELECT e.room_id, int8multirange(int8range(e.room_seq, e.room_seq + 1)) AS places,

@@ -25,6 +25,9 @@ export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position
 
 export const nameOf = ({ event }: ClaimedIntakeEnvelope): string => `the intake envelope of ${event}`;
 
+/** Of intake envelopes that are named: an expression, for with the predicate of an index all that wait would be read. */
+export const AWAITS_KEY = "state || '' = 'awaiting_key'";
+
 const COLUMNS = `
   e.matrix_event_id AS event, e.fence, e.room_id AS room, e.room_seq::float8 AS place,
   e.sender_mxid AS sender, e.origin_server_ts::float8 AS "originServerTs", e.intake_fingerprint AS fingerprint,
@@ -61,7 +64,7 @@ const LATER_EDITS = statement<ClaimedIntakeEnvelope>("later_edits")`
 const GIVE_UP_PLACES = statement("give_up_places")`
   WITH late AS MATERIALIZED (
     SELECT matrix_event_id, room_id, int8range(room_seq, room_seq + 1) AS place FROM bridge_encrypted_intake
-    WHERE matrix_event_id = ANY ($1) AND state = 'awaiting_key' AND room_seq IS NOT NULL
+    WHERE matrix_event_id = ANY ($1) AND ${AWAITS_KEY} AND room_seq IS NOT NULL
     ORDER BY matrix_event_id FOR UPDATE
   ), given_up AS (
     UPDATE bridge_encrypted_intake e SET room_seq = NULL FROM late o WHERE e.matrix_event_id = o.matrix_event_id
@@ -95,7 +98,7 @@ const EXPIRE = statement("expire_envelopes")`
   WITH hit AS MATERIALIZED (
     SELECT e.matrix_event_id FROM bridge_encrypted_intake e
     JOIN unnest($1::text[], $2::text[]) AS u (event, room) ON e.matrix_event_id = u.event AND e.room_id = u.room
-    WHERE e.state = 'awaiting_key' AND ($3::bigint IS NULL OR e.fence = $3)
+    WHERE ${AWAITS_KEY} AND ($3::bigint IS NULL OR e.fence = $3)
     ORDER BY e.matrix_event_id FOR UPDATE OF e
   ), ended AS (
     UPDATE bridge_encrypted_intake e SET

@@ -10,7 +10,11 @@ import { createStatuses } from "../../../../src/bridge/ledger/status-messages.ts
 import type { AgentId, UserId } from "../../../../src/domain/identifiers.ts";
 import {
   ACCEPTED,
+  arrivals,
+  asking,
   BUCKET,
+  claimEnvelopes,
+  envelope,
   event,
   ghost,
   job,
@@ -290,5 +294,32 @@ describe("query plans", () => {
     await pool.query("UPDATE bridge_delegations SET state = 'following' WHERE matrix_event_id = '$3'");
     await claim();
     assert.equal(await found(), expected + 1, "one that the agent works on again is found");
+  });
+
+  it("an intake envelope that ends is found by its event, however many wait for their keys [INT-2] [ENC-10]", async (t) => {
+    const { pool, ledger, admit } = await ledgerFixture(t, 1);
+    const fill = (from: number, to: number) =>
+      pool.query(
+        `INSERT INTO bridge_encrypted_intake (matrix_event_id, room_id, sender_mxid, origin_server_ts, transaction_id,
+           ingress, intake_fingerprint, deadline, state, due_at, admitted_at)
+         SELECT '$waiting' || i, '!other', '@bob:b.test', 0, 't', 'transaction', decode(repeat('00', 32), 'hex'), $1,
+           'awaiting_key', $1, $1 FROM generate_series($2::int, $3::int) i`,
+        [new Date(T0 + 3_600_000), from, to],
+      );
+    const rowsRead = async (name: string) => {
+      await admit([], arrivals(envelope(`derived-${name}`), envelope(`expired-${name}`)));
+      const [derived, expired] = await claimEnvelopes(ledger);
+      assert.ok(derived && expired);
+      const before = await rowsReadBy(pool);
+      await ledger.envelopes.derive(derived, asking(derived, []), T0);
+      await ledger.envelopes.expire(expired, "undecryptable", T0);
+      return (await rowsReadBy(pool)) - before;
+    };
+    await rowsRead("first");
+    await fill(1, 30);
+    const few = await rowsRead("second");
+    await fill(31, OPEN);
+    const many = await rowsRead("third");
+    assert.ok(many <= few + 20, `${many} rows, with 30 that wait ${few}`);
   });
 });
