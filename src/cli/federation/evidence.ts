@@ -44,6 +44,7 @@ export async function writePack(name: string, options: Pick<PackOptions, "config
   const since = timeOf("since", from, systemClock.now());
   const until = to === undefined ? undefined : timeOf("until", to, systemClock.now());
   if (until !== undefined && until < since) throw usage("--until is before --since", "Exchange them.");
+  if (since > systemClock.now()) throw usage("--since has yet to come", "Name a time that is over.");
   const probed = await probePartner(name, options, CLOSING_ORDER);
   // Without an end, what the probes themselves leave in the streams belongs to the pack.
   const now = systemClock.now();
