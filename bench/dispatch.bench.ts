@@ -103,6 +103,6 @@ export const bench: Bench = {
     "Fifty mentions a second, each in a transaction of its own, to a running bridge: from the first byte of the " +
     "transaction to the agent's reading of the question. Beside it, when the agent has read the question, an empty query and then " +
     "an insert of one row with its commit, on a connection to the same database. " +
-    "On the way stand two durable commits: the admission, which claims the question as well, and the intent to call.",
+    "On the way stand two commits: the admission, which claims the question as well, and the intent to call, which waits for the disk for both.",
   run,
 };

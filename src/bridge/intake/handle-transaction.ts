@@ -1,6 +1,6 @@
 // A transaction in: keys first, then read, open, derive, commit. Invariants: when `handle` returns, all of it is durable, what
-// came for machines of other processes included; when it throws, nothing of its events was kept and the homeserver comes
-// again; no machine is called while the database transaction is open; one that does not answer delays nothing.
+// came for machines of other processes included; when it throws, the homeserver comes again, and what was kept is not handled
+// twice; no machine is called while the database transaction is open; one that does not answer delays nothing.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";

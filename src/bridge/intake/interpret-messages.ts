@@ -2,8 +2,7 @@
 // automated, of ghosts (own and partners') or redacted in the same transaction never do; plain text in an encrypted room
 // counts only where allowed; what cannot be opened yet keeps its position as an intake envelope.
 import { type GhostMxid, localpartOf, serverOf, type UserId } from "../../domain/identifiers.ts";
-import type { PartnerGhosts } from "../../rendered-files/agents-file.ts";
-import { isPartnerGhost } from "../../rendered-files/agents-file.ts";
+import { isPartnerGhost, type PartnerGhosts } from "../../rendered-files/agents-file.ts";
 import type { AgentTarget } from "../agents/loaded-agents.ts";
 import { allowsAnybody, isSenderAllowed } from "../agents/sender-policy.ts";
 import {

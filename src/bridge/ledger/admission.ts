@@ -332,7 +332,7 @@ export function createIntake(
 ) {
   const doubts = createClaimsOfUnknownCommits(pool);
   return {
-    /** Safe to repeat. @throws what the database throws: nothing was committed, unless the answer to COMMIT was lost */
+    /** Safe to repeat. Resolves once it is on disk. @throws what the database throws: nothing was committed, unless an answer was lost */
     async admit(admission: Admission): Promise<Admitted> {
       const { events, redacted, order = new Map() } = admission;
       // A room may be put in order for an event that has no readable ID, and is not among these.
