@@ -9,7 +9,7 @@ import type { PendingSend } from "../ledger/replies.ts";
 import { questionParts } from "../matrix/answer-events.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import type { ContentPart, StatusView } from "./a2a/protocol.ts";
-import { AnswerAssembly, answerOf } from "./answer-text.ts";
+import { AnswerAssembly, answerOf } from "./assemble-answer.ts";
 import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
 import { canceled, type DelegationVerdict, endOfPhase, failed, finish } from "./outcomes.ts";
 import { mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";

@@ -11,7 +11,7 @@ import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
 import { type AgentUpdate, type FilePart, isAnswered, type Question } from "./a2a/protocol.ts";
 import { ask } from "./agent-question.ts";
-import { AnswerAssembly, answerOf } from "./answer-text.ts";
+import { AnswerAssembly, answerOf } from "./assemble-answer.ts";
 import { cancelTask } from "./cancel-task.ts";
 import type { DelegationLimits } from "./dependencies.ts";
 import { loadAttachment, refusalOf } from "./fetch-attachment.ts";

@@ -6,7 +6,7 @@ import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type LiveStream, liveStream } from "./a2a/live-stream.ts";
 import { type AgentUpdate, type ContentPart, isAnswered, type TaskUpdate } from "./a2a/protocol.ts";
 import { ask } from "./agent-question.ts";
-import { AnswerAssembly } from "./answer-text.ts";
+import { AnswerAssembly } from "./assemble-answer.ts";
 import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
 import { type DelegationVerdict, endOfPhase, failed, finish } from "./outcomes.ts";
 import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";

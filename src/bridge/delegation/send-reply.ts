@@ -8,7 +8,7 @@ import type { PendingSend, ReplyPart } from "../ledger/replies.ts";
 import type { SendPurpose } from "../ledger/states.ts";
 import { type Answer, type AnswerSource, answerParts, relatesTo } from "../matrix/answer-events.ts";
 import type { SendResult } from "../matrix/send-once.ts";
-import { missingFile } from "./answer-text.ts";
+import { missingFile } from "./assemble-answer.ts";
 import { canceled, type DelegationVerdict, failed, finish } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 

@@ -1,5 +1,5 @@
 // The procedures of federation control, as data: the steps of each, and in how many commits. Which planes each closes or opens,
-// and in which order, is in plane-order.ts.
+// and in which order, is in plane-order.ts; the order of a removal is that of its stages (records/format/removal-stages.ts).
 // Running one is always the same: plan → commit → reconcile → observe → evaluate → record.
 // Invariants: where a head is refused, only containment and an emergency work around it; whether a step is done follows
 // from files and git, and is never stored beside them.

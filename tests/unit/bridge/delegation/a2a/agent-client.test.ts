@@ -5,7 +5,7 @@ import fc from "fast-check";
 import { AgentClient } from "../../../../../src/bridge/delegation/a2a/agent-client.ts";
 import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
 import { type AgentUpdate, taskView } from "../../../../../src/bridge/delegation/a2a/protocol.ts";
-import { AnswerAssembly, answerOf } from "../../../../../src/bridge/delegation/answer-text.ts";
+import { AnswerAssembly, answerOf } from "../../../../../src/bridge/delegation/assemble-answer.ts";
 import { type Clock, systemClock } from "../../../../../src/domain/clock.ts";
 import { anyUrl } from "../../../../support/arbitraries.ts";
 import { cardOf } from "../../../../support/delegation.ts";

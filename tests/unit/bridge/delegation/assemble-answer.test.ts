@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import type { ContentPart, TaskUpdate as Update } from "../../../../src/bridge/delegation/a2a/protocol.ts";
-import { AnswerAssembly, answerOf, missingFile } from "../../../../src/bridge/delegation/answer-text.ts";
+import { AnswerAssembly, answerOf, missingFile } from "../../../../src/bridge/delegation/assemble-answer.ts";
 
 const MAX = 10_000;
 
