@@ -9,11 +9,11 @@ import { type EnforcementGap, enforceAtHome, enforceAtRetained, mustBeProven } f
 import { closeRoom, type SettledRoom } from "./close-one-room.ts";
 import { blockAll, isOurs, type Obstacle } from "./plan-room-steps.ts";
 import { inviteLevel, levelOf } from "./power-levels.ts";
+import { endOf } from "./replace-retire-or-keep.ts";
 import { type ExistingRoom, replaceRoom, retireRoom } from "./replace-room.ts";
 import { ROOM_REASONS, type RoomReason } from "./room-reasons.ts";
 import { joinedByServer, presentIn, presentOf, type RoomState } from "./room-state.ts";
 import { listRooms, ROOMS_AT_ONCE, type RoomsSession, readRoom, unlessDown, whyFailed } from "./session.ts";
-import { endOf } from "./unclosable-rooms.ts";
 import { recordOf } from "./undo-journal.ts";
 
 /** How many times rooms that appear while the pass is under way are included. */
