@@ -57,11 +57,13 @@ const FIND = statement("find_statuses")`
   INSERT INTO bridge_statuses (delegation_id, due_at) SELECT id, $1 FROM found
   ON CONFLICT DO NOTHING`;
 
+// What is due is read first, and then its delegations: a join is planned from those while the tables are empty.
 const CLAIM = statement<Omit<ClaimedStatus, "report"> & { readonly report?: Buffer }>("claim_statuses")`
   WITH due AS MATERIALIZED (
-    SELECT s.delegation_id FROM bridge_statuses s JOIN bridge_delegations d ON d.id = s.delegation_id
-    WHERE s.due_at <= $2 AND ${canServe("$5", "d.ghost_mxid", "d.room_id")}
-    ORDER BY s.due_at LIMIT $1 FOR UPDATE OF s SKIP LOCKED
+    SELECT delegation_id FROM bridge_statuses
+    WHERE due_at <= $2
+      AND (SELECT ${canServe("$5", "d.ghost_mxid", "d.room_id")} FROM bridge_delegations d WHERE d.id = delegation_id)
+    ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_statuses s SET due_at = $3, holder = $4, fence = s.fence + 1
   FROM due, bridge_delegations d LEFT JOIN bridge_rooms r USING (room_id)

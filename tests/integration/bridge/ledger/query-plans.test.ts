@@ -322,4 +322,32 @@ describe("query plans", () => {
     const many = await rowsRead("third");
     assert.ok(many <= few + 20, `${many} rows, with 30 that wait ${few}`);
   });
+
+  it("neither what has ended nor other rooms are read to claim status messages that are due [INT-2] [DEL-6]", async (t) => {
+    const { pool, ledger, admit } = await ledgerFixture(t, 1);
+    const now = T0 + 6_000;
+    const request = { limit: 10, now, leaseUntil: now + LEASE_MS, holder: "one", ghosts: [ghost()] };
+    const rowsRead = async (name: string) => {
+      await admit([job(name)]);
+      const before = await rowsReadBy(pool);
+      assert.equal((await ledger.statuses.claim(request)).length, 1);
+      return (await rowsReadBy(pool)) - before;
+    };
+    await rowsRead("first");
+    const few = await rowsRead("second");
+    await pool.query(
+      `INSERT INTO bridge_delegations (matrix_event_id, ghost_mxid, room_id, room_seq, room_ordinal, room_siblings,
+         sender_mxid, origin_server_ts, agent_id, target_fingerprint, state, admitted_at, terminal_at, terminal_stage,
+         terminal_reason)
+       SELECT '$' || i, '@agent_docs:a.test', '!other' || i, 1, 0, 1, '@alice:a.test', 0, 'docs', 'f', 'completed', $1, $1,
+         'reply', 'answered' FROM generate_series(1, ${OPEN}) i`,
+      [new Date(T0)],
+    );
+    await pool.query(
+      `INSERT INTO bridge_rooms (room_id, next_seq, head_seq, encrypted)
+       SELECT '!other' || i, 2, 2, true FROM generate_series(1, ${OPEN}) i`,
+    );
+    const many = await rowsRead("third");
+    assert.ok(many <= few + 20, `${many} rows, with no others ${few}`);
+  });
 });
