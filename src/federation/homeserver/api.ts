@@ -97,10 +97,11 @@ export class HomeserverAccess {
     return parseAnswer(schema, await this.call(call.method ?? "GET", operation, path, call), operation);
   }
 
-  /** The same, of a GET; undefined for what does not exist. */
+  /** The same, of a GET; undefined for what does not exist, which is more than that no such address is known. */
   async find<Schema extends z.ZodType>(schema: Schema, operation: string, path: Path, request: Request = {}) {
     const answer = await this.call("GET", operation, path, request);
-    return answer.status === 404 ? undefined : parseAnswer(schema, answer, operation);
+    const isAbsent = answer.status === 404 && answer.errcode === "M_NOT_FOUND";
+    return isAbsent ? undefined : parseAnswer(schema, answer, operation);
   }
 
   async close(): Promise<void> {

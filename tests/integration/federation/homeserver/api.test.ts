@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import type { RoomId } from "../../../../src/domain/identifiers.ts";
 import { HomeserverAccess } from "../../../../src/federation/homeserver/api.ts";
 import { SynapseAdminApi } from "../../../../src/federation/homeserver/synapse-admin-api.ts";
 import { type Script, scriptedHomeserver } from "../../../support/http-server.ts";
@@ -119,6 +120,20 @@ describe("HomeserverAccess", () => {
     t.after(() => api.close());
     assert.deepEqual(await api.rooms(), names);
     assert.equal(server.requests.length, 4);
+  });
+
+  it("a room does not exist where the homeserver says so, not where a proxy or another version knows no such address [PLN-2]", async (t) => {
+    const server = await scriptedHomeserver(t, ({ path }) => {
+      const unknown = { status: 404, body: { errcode: "M_UNRECOGNIZED", error: "Unrecognized request" } };
+      if (path.includes("unrouted")) return unknown;
+      if (path.includes("proxied")) return { status: 404, body: "<html>Not Found</html>" };
+      return { status: 404, body: { errcode: "M_NOT_FOUND", error: "Room not found" } };
+    });
+    const api = new SynapseAdminApi(server.url, "token", new ManualClock(NOW));
+    t.after(() => api.close());
+    assert.equal(await api.roomState("!gone:a.test" as RoomId), undefined);
+    for (const room of ["!unrouted:a.test", "!proxied:a.test"])
+      await assert.rejects(api.roomState(room as RoomId), { code: "homeserver_refused" });
   });
 
   it("a token is not sent to where a redirect points [PLN-2]", async (t) => {

@@ -65,7 +65,9 @@ async function roomsOn(t: TestContext, script: Script, kept: readonly string[]) 
 describe("readmissionRooms", () => {
   it("a room whose ID the grammar excludes is remembered by a name that can be read again [RDM-1]", async (t) => {
     const script: Script = ({ path }) =>
-      path.endsWith("/rooms") ? { body: { rooms: [], complete: true } } : { status: 404, body: {} };
+      path.endsWith("/rooms")
+        ? { body: { rooms: [], complete: true } }
+        : { status: 404, body: { errcode: "M_NOT_FOUND" } };
     const rooms = await roomsOn(t, script, ["!a quay\u00e9:b.test"]);
     const named = "!a%20quay%C3%A9:b.test";
     const touched = await rooms.observe();
@@ -81,7 +83,9 @@ describe("readmissionRooms", () => {
 
   it("a room that was purged since is gone, neither replaced nor opened again [RDM-1]", async (t) => {
     const script: Script = ({ path }) =>
-      path.endsWith("/rooms") ? { body: { rooms: [], complete: true } } : { status: 404, body: {} };
+      path.endsWith("/rooms")
+        ? { body: { rooms: [], complete: true } }
+        : { status: 404, body: { errcode: "M_NOT_FOUND" } };
     const rooms = await roomsOn(t, script, ["!purged"]);
     const gone = [{ room: "!purged", state: "gone", replacement: null, repairable: "yes" }];
     assert.deepEqual(await rooms.observe(), gone);
@@ -114,7 +118,7 @@ describe("readmissionRooms", () => {
         if (method === "DELETE") return { body: { delete_id: "d" } };
         if (path.endsWith("/delete_status"))
           return { body: { results: [{ delete_id: "d", status: "complete" }] } };
-        return { status: 404, body: {} };
+        return { status: 404, body: { errcode: "M_NOT_FOUND" } };
       },
       ["!kept", "!withheld"],
     );
