@@ -69,7 +69,7 @@ export class FakeDevices
     return { kind: "decrypted", ...inside, indexDigest };
   }
 
-  owns(): boolean {
+  owns(_ghost: GhostMxid): boolean {
     return true;
   }
 

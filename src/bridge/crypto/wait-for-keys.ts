@@ -34,6 +34,8 @@ const SOON_ATTEMPTS_MAX = 2;
 /** How long a device may still turn out to be trusted, while its keys are queried, or an event to be readable. */
 const GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
+/** How long an event that no ghost of this process could fetch is left to the processes of its room's other ghosts, once it is due. */
+const OTHERS_TURN_MS = 1_500;
 
 export interface IntakeEnvelopeObserver {
   ended(end: "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired"): void;
@@ -69,6 +71,8 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   const { capacity, contextLifetimeMs, keyRequests } = deps;
   const requests = createKeyRequests(devices, observe.keyRequest);
   const open = createOpening(deps);
+  /** Events that are left to other processes, and until when. */
+  const leftToOthers = new Map<EventId, number>();
   const queue = new WorkQueue({
     clock,
     concurrency: BATCH,
@@ -89,7 +93,9 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
 
   async function claim(limit: number) {
     const now = clock.now();
-    const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS });
+    for (const [event, until] of leftToOthers) if (until <= now) leftToOthers.delete(event);
+    const except = [...leftToOthers.keys()];
+    const claimed = await ledger.envelopes.claim({ limit, now, leaseUntil: now + LEASE_MS, except });
     const roomIds = [...new Set(claimed.map(({ room }) => room))];
     const facts = Promise.all([ledger.memberships.joinedGhosts(roomIds), agents.current()]);
     facts.catch(() => undefined);
@@ -118,7 +124,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
       case "unreadable":
         // The homeserver gives a ghost nothing before it has joined, which the bridge may hear of later.
         if (opening.reason === "event_unavailable" && clock.now() < envelope.admittedAt + GRACE_MS)
-          return againSoon(envelope);
+          return againSoon(envelope, ghosts.length < all.length);
         return giveUp(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
         return distrusted(envelope, { ghosts, event: opening.event });
@@ -130,9 +136,10 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   }
 
   /** After a failure, or behind its question: an edit is tried when that has ended its wait, and its derivation takes it along. */
-  async function againSoon(envelope: ClaimedIntakeEnvelope): Promise<void> {
+  async function againSoon(envelope: ClaimedIntakeEnvelope, isOthersTurn = false): Promise<void> {
     const now = clock.now();
     const wakeAt = now + backoffMs(RETRY, Math.min(envelope.attempts, SOON_ATTEMPTS_MAX));
+    if (isOthersTurn) leftToOthers.set(envelope.event, wakeAt + OTHERS_TURN_MS);
     await ledger.envelopes.defer(envelope, wakeAt, { prolonged: now >= envelope.deadline });
   }
 

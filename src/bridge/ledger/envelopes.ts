@@ -40,7 +40,7 @@ const COLUMNS = `
 const CLAIM = statement<ClaimedIntakeEnvelope>("claim_envelopes")`
   WITH due AS MATERIALIZED (
     SELECT matrix_event_id FROM bridge_encrypted_intake i
-    WHERE due_at <= $2 AND ($5::text[] IS NULL OR (
+    WHERE due_at <= $2 AND matrix_event_id <> ALL ($6::text[]) AND ($5::text[] IS NULL OR (
       SELECT COALESCE(bool_or(ghost_mxid = ANY ($5)) FILTER (WHERE membership = 'join'),
         bool_or(ghost_mxid = ANY ($5)) FILTER (WHERE membership = 'invite'), true)
       FROM bridge_ghost_rooms g WHERE g.room_id = i.room_id))
@@ -184,7 +184,7 @@ export const keysFound = (on: Queryable, roomIds: readonly RoomId[]) => KEYS_FOU
 export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeIntervalMs: number) {
   return {
     async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
-      const claimed = await CLAIM.entities(pool, claimValues(request));
+      const claimed = await CLAIM.entities(pool, [...claimValues(request), request.except ?? []]);
       const late = claimed.filter(
         ({ place, admittedAt }) => place !== undefined && request.now >= admittedAt + roomGateMs,
       );

@@ -4,7 +4,7 @@
 import { Client, type Pool, type PoolClient, type PoolConfig, type QueryResultRow } from "pg";
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { isDemoted, isRolledBack, ServerPool } from "./postgres-servers.ts";
 
 /** The keys of the advisory locks that this product takes. The values are arbitrary and must never change. */
@@ -154,6 +154,8 @@ export interface ClaimRequest {
   readonly holder?: string;
   /** The ghosts whose work in encrypted rooms it can do; undefined: any ghost's. */
   readonly ghosts?: readonly GhostMxid[] | undefined;
+  /** Of encrypted events: those that are left to other processes. */
+  readonly except?: readonly EventId[];
 }
 
 export function dueNow(clock: Pick<Clock, "now">, limit: number, leaseMs: number): ClaimRequest {

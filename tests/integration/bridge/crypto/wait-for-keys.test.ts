@@ -502,6 +502,26 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.states(), { $e1: "event_unavailable" });
   });
 
+  it("an event that no ghost of this process can fetch is left to the process of the room's other ghost [ENC-5]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(member(ghost("math"), "join"));
+    bridge.devices.owns = (one) => one === ghost("docs");
+    await bridge.bring(sealed("e1"));
+    bridge.homeserver.set("$e1", undefined);
+    await bridge.worker.queue.round();
+    await bridge.pass(2_000);
+    const attempts = "SELECT attempts FROM bridge_encrypted_intake";
+    assert.deepEqual(await bridge.rows(attempts), [{ attempts: 1 }], "though it is due");
+    const now = bridge.clock.now();
+    const others = await bridge.ledger.envelopes.claim({ limit: 1, now, leaseUntil: now + 1_000 });
+    assert.deepEqual(
+      others.map(({ event }) => event),
+      ["$e1"],
+    );
+    await bridge.pass(20_000);
+    assert.deepEqual(await bridge.states(), { $e1: "event_unavailable" }, "where the other cannot either");
+  });
+
   it("the session for an answer is begun before the question is read, where the room has one ghost [DEL-9]", async (t) => {
     const bridge = await setUp(t);
     bridge.devices.onDecrypt = () => ({ kind: "unavailable" });
