@@ -42,7 +42,9 @@ let rooms: { whole: RoomId; history: RoomId; kept: RoomId; theirs: RoomId };
 let files: { plain: string; quarantined: string };
 
 before(async () => {
-  federation = await startFederation(["a", "b", "c"] as const);
+  federation = await startFederation(["a", "b", "c"] as const, {
+    border: { a: (names) => JSON.stringify({ allowed_servers: Object.values(names) }) },
+  });
   const { a, b, c } = federation.servers;
   root = await a.user("root", true);
   [alice, bob, carol] = await Promise.all([a.user("alice"), b.user("bob"), c.user("carol")]);
@@ -158,6 +160,7 @@ function deployment(name: string, purge: Readonly<Record<string, unknown>>, coun
       operatorToken: { file: "token" },
       ...(countsRows && { databaseUrl: { file: "database" } }),
     },
+    border: { statusToken: { file: a.border.statusTokenFile } },
   } as unknown as FederationConfig;
   const said: string[] = [];
   const context = { config, clock: systemClock, say: (line: string) => said.push(line) };
