@@ -126,7 +126,7 @@ const ABOUT = {
   hints: {
     401: TOKEN_HINT,
     403: TOKEN_HINT,
-    404: "Load drawbridge_border.BorderModule in homeserver.yaml (docs/operating/border-module.md).",
+    404: "Load drawbridge_border.BorderModule, of this version of Drawbridge, in homeserver.yaml (docs/operating/border-module.md).",
     other: "Install the border module of this version of Drawbridge.",
   },
 } as const;
