@@ -16,7 +16,7 @@ const STREAM_TOTAL_FACTOR = 16;
 /** So many events in all, empty ones too: the smallest cost far more than their bytes. */
 const STREAM_EVENTS_MAX = 65_536;
 /** Lists, objects and members of one body, or of one event: each costs far more time and memory than its bytes do. */
-const VALUES_MAX = 32_768;
+const VALUES_MAX = 65_536;
 /** What is taken at once of a chunk: other work runs between two pieces that bring many events. */
 const PIECE_BYTES = 16 * 1024;
 

@@ -107,12 +107,12 @@ describe("bounds on an agent's body", () => {
     }
   });
 
-  it("of more than 32,768 lists, objects and members nothing passes, or is parsed; texts and numbers may be any [AGT-4]", async (t) => {
+  it("of more than 65,536 lists, objects and members nothing passes, or is parsed; texts and numbers may be any [AGT-4]", async (t) => {
     const parsed = t.mock.method(JSON, "parse");
     const cases: [string, number, "too_large"?][] = [
-      [`[${"{},".repeat(40_000)}{}]`, 0, "too_large"],
-      [`{${Array.from({ length: 40_000 }, (_, index) => `"a${index}":0`).join(",")}}`, 0, "too_large"],
-      [`[${"0,".repeat(40_000)}"${'[{:}] \\"'.repeat(40_000)}"]`, 1],
+      [`[${"{},".repeat(70_000)}{}]`, 0, "too_large"],
+      [`{${Array.from({ length: 70_000 }, (_, index) => `"a${index}":0`).join(",")}}`, 0, "too_large"],
+      [`[${"0,".repeat(70_000)}"${'[{:}] \\"'.repeat(70_000)}"]`, 1],
     ];
     for (const [text, times, fault] of cases) {
       const faults = fault === undefined ? [] : [fault];
