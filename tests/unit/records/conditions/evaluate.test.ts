@@ -76,6 +76,9 @@ describe("evaluate", () => {
           { at: new Date(Date.parse(REAL.at_remover[stage].opened_at) - 1_000).toISOString() },
           { at: new Date(Date.parse(REAL.at_remover[stage].closed_at) + 1_000).toISOString() },
           { vantage: "nobody" },
+          ...(stage === "data_duties"
+            ? []
+            : [{ plane: item.plane === "border" ? "rooms" : "border" } as const]),
         ];
         for (const change of changes) {
           assert.equal(
@@ -246,6 +249,16 @@ describe("evaluate", () => {
       "unknown",
       "nobody has looked at it",
     );
+    const asPartner = items.map((item) =>
+      item.subject === room && item.probe === "room_acl" && item.vantage === "operator"
+        ? changed(item, { vantage: "partner" })
+        : item,
+    );
+    assert.equal(
+      verdicts("room", asPartner, listed).get("acl_excludes_partner"),
+      "unknown",
+      "its own operator has not looked at it",
+    );
   });
 
   it("evaluate excuses no requirement of a listed room by another probe's missing answer [OFF-5]", () => {
@@ -396,6 +409,33 @@ describe("evaluate", () => {
       "unknown",
       "nobody knows what was deleted, and a waiver says nothing was",
     );
+  });
+
+  it("evaluate excuses rows that are left only when each of them is listed [OFF-2]", () => {
+    const rows = ["table_one", "table_two"].map((subject) =>
+      changed(itemOf("data_duties", "purge_media"), {
+        ...{ probe: "rows_left", layer: "database", verdict: "unknown", reason: "rows_left", subject },
+      }),
+    );
+    const items = [...REAL.at_remover.data_duties.items, ...rows];
+    const { outOfReach } = circumstancesOf("at_remover", "data_duties");
+    const verdictOf = (...listed: readonly string[]) =>
+      verdicts("data_duties", items, { outOfReach: new Set([...outOfReach, ...listed]) }).get(
+        "deletion_recorded",
+      );
+    assert.equal(verdictOf("table_one", "table_two"), "met");
+    assert.equal(verdictOf("table_one"), "unknown");
+    assert.equal(verdictOf(), "unknown");
+  });
+
+  it("evaluate counts an attempt of the partner's that had no answer neither way where none is demanded [OFF-5]", () => {
+    const join = changed(itemOf("room", "make_join", "partner"), {
+      ...{ subject: "!another:org-a.test", verdict: "unknown", reason: "timed_out" },
+    });
+    const [room = ""] = REAL.at_remover.room.scope.rooms ?? [];
+    const about = changed(join, { subject: room });
+    const found = verdicts("room", [...REAL.at_remover.room.items, join, about]);
+    assert.deepEqual(new Set(found.values()), new Set(["met"]));
   });
 
   it("evaluate takes as many items as a record may hold [OFF-5]", () => {
