@@ -127,9 +127,10 @@ describe("bounds on an agent's body", () => {
   it("of bytes that an object only claims nothing passes, in a part of A2A 1.0 or 0.3; the agent's own data does", async () => {
     const claim = { length: 1e9 };
     const parts: object[] = [{ raw: claim }, { file: { bytes: claim } }, { file: { fileWithBytes: claim } }];
-    for (const part of [...parts, { data: { bytes: claim } }, { raw: "AAAA" }]) {
-      const text = JSON.stringify({ result: { status: { message: { parts: [part] } } } });
-      const faults = parts.includes(part) ? ["garbage"] : [];
+    for (const part of [...parts, { data: { bytes: claim } }, { raw: "AAAA" }, "escaped"]) {
+      const plain = JSON.stringify({ result: { status: { message: { parts: [part] } } } });
+      const text = plain.replace('"escaped"', String.raw`{"ra\u0077":{"len\u0067th":1}}`);
+      const faults = typeof part === "string" || parts.includes(part) ? ["garbage"] : [];
       const body = await outcome((on) => boundedBody(streamOf([bytes(text)]).stream, 1_000, on));
       assert.deepEqual(body.faults, faults);
       const source = streamOf([bytes(`data: ${text}\n\n`)]).stream;
