@@ -47,6 +47,9 @@ async function refusedHead(t: TestContext, clock: Clock = systemClock) {
   return { side, good, takeBack };
 }
 
+const withoutAgents = (text: string) =>
+  text.replace(/"agents": \[[^\]]*\]/, '"agents": []').replace(/"pins": \[[^\]]*\]/, '"pins": []');
+
 describe("a head that nobody may have put there", () => {
   it("a removal is not opened on a refused head, and an emergency covers what the accepted one declares [OFF-5]", async (t) => {
     const { side, good } = await refusedHead(t);
@@ -108,11 +111,7 @@ describe("a head that nobody may have put there", () => {
     await takeBack();
     const run = await openRunAt(side);
     const file = join(side.federation.state.path, "offboarding", run.run, "run.json");
-    const text = readFileSync(file, "utf8");
-    writeFileSync(
-      file,
-      text.replace(/"agents": \[[^\]]*\]/, '"agents": []').replace(/"pins": \[[^\]]*\]/, '"pins": []'),
-    );
+    writeFileSync(file, withoutAgents(readFileSync(file, "utf8")));
     assert.deepEqual(findRun(side.federation.state).baseline.scope.agents, []);
     side.answers.set("invoke", { verdict: "open", layer: "gateway", status: 200, reason: "let_in" });
     const { did, progress } = await next(side.context);
@@ -123,6 +122,24 @@ describe("a head that nobody may have put there", () => {
     const again = (await next(side.context)).progress?.proof?.conditions;
     assert.equal(again?.find(({ condition }) => condition === "invoke_refused")?.verdict, "unknown");
     await assert.rejects(sign(side.context), /invoke_refused/);
+  });
+
+  it("nor does an entry from which the agents were taken since the run was opened [OFF-5]", async (t) => {
+    const directory = temporaryFolder(t);
+    await makeParties(directory);
+    const side = await openSide(directory, A);
+    const { repository } = side.federation;
+    await runPass(side.federation, {});
+    const run = await openRunAt(side);
+    const file = join(side.federation.state.path, "offboarding", run.run, "run.json");
+    writeFileSync(file, withoutAgents(readFileSync(file, "utf8")));
+    const text = (await repository.read(await repository.requireHead(), ["registry"])).get(ENTRY) ?? "";
+    await commitRegistry(repository, new Map([[ENTRY, text.slice(0, text.indexOf("card:"))]]));
+    side.answers.set("invoke", { vantage: "nobody" });
+    const { did, progress } = await next(side.context);
+    assert.equal(did, "not_proved");
+    const found = progress?.proof?.conditions.find(({ condition }) => condition === "invoke_refused");
+    assert.equal(found?.verdict, "unknown");
   });
 
   it("rooms are not replaced by a refused head [RDM-1]", async (t) => {
