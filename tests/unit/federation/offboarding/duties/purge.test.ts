@@ -201,6 +201,107 @@ describe("runPurge", () => {
     assert.deepEqual([readDutiesEvidence(run), homeserver.requests], [items, []]);
   });
 
+  it("runPurge proves nothing while a room is still there [OFF-2]", async (t) => {
+    const { homeserver, run, context } = await purging(t);
+    const { digest } = await dryRun(context, run);
+    homeserver.instead = ({ method }) =>
+      method === "DELETE" ? { body: { delete_id: "one" } } : { status: 599 };
+    const { clock } = context;
+    const passing = { now: () => clock.now(), sleep: (ms: number) => clock.advance(ms) };
+    const stays = { code: "program_failed", message: /not purged yet: room !quay/ };
+    await assert.rejects(runPurge({ ...context, clock: passing }, run, digest), stays);
+    assert.deepEqual([readPurge(run)?.begun?.rooms, readDutiesEvidence(run)], [[], []]);
+    homeserver.instead = undefined;
+    await runPurge(context, run, digest);
+    assert.ok(readDutiesEvidence(run).some(({ probe }) => probe === "purge_room"));
+  });
+
+  it("a purge that was killed before its evidence was kept keeps it by the same command or the next dry run [OFF-2]", async (t) => {
+    for (const again of ["same", "dry run"]) {
+      const { run, context } = await purging(t);
+      const { digest } = await dryRun(context, run);
+      await runPurge(context, run, digest);
+      const items = readDutiesEvidence(run);
+      assert.ok(items.length > 0);
+      rmSync(join(run.state.path, "offboarding", run.run, "duties.json"));
+      assert.deepEqual(readDutiesEvidence(run), []);
+      await (again === "same" ? runPurge(context, run, digest) : dryRun(context, run));
+      assert.deepEqual(readDutiesEvidence(run), items, again);
+    }
+  });
+
+  it("a room that was purged before a failure is neither purged nor stated twice [OFF-2]", async (t) => {
+    const other = "!wharf:harbour.example";
+    const rooms = [ROOM, other].map((room) => ({ room, how: "room" }));
+    const { homeserver, run, context } = await purging(t, { rooms });
+    let isOtherThere = true;
+    let refuses = true;
+    homeserver.instead = ({ method, path }) => {
+      if (path.endsWith("/rooms") && !path.includes("drawbridge")) {
+        return { body: { rooms: [ROOM, other].map((room_id) => ({ room_id })), total: 2 } };
+      }
+      if (!path.includes("!wharf")) return { status: 599 };
+      if (method === "DELETE") {
+        if (refuses) return { status: 403, body: { errcode: "M_FORBIDDEN" } };
+        isOtherThere = false;
+        return { body: { delete_id: "two" } };
+      }
+      if (!isOtherThere) return { status: 404, body: { errcode: "M_NOT_FOUND" } };
+      return path.endsWith("/state") ? { body: { state: [] } } : { status: 599 };
+    };
+    const { digest } = await dryRun(context, run);
+    await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
+    const done = () => (readPurge(run)?.begun?.rooms ?? []).map(({ room }) => room);
+    assert.deepEqual(done(), [ROOM]);
+    refuses = false;
+    homeserver.requests.length = 0;
+    await runPurge(context, run, digest);
+    assert.deepEqual(done(), [ROOM, other]);
+    assert.ok(!homeserver.requests.some((one) => one.includes("/rooms/!quay")), `${homeserver.requests}`);
+    const purged = readDutiesEvidence(run).filter(({ probe }) => probe === "purge_room");
+    assert.deepEqual(
+      purged.map(({ subject }) => subject),
+      [ROOM, other],
+    );
+  });
+
+  it("a purge of history that was cut off is waited for, and begun anew where it failed or is forgotten [OFF-2]", async (t) => {
+    for (const status of ["complete", "failed", undefined]) {
+      const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
+      const { digest } = await dryRun(context, run);
+      let [begun, isRefused]: [number, boolean] = [0, true];
+      homeserver.instead = ({ path }) => {
+        if (path.includes("/purge_history/")) return { body: { purge_id: `purge${++begun}` } };
+        if (!path.includes("/purge_history_status/")) return { status: 599 };
+        if (isRefused) return { status: 403, body: { errcode: "M_FORBIDDEN" } };
+        if (path.endsWith("purge2")) return { body: { status: "complete" } };
+        return status === undefined
+          ? { status: 404, body: { errcode: "M_NOT_FOUND" } }
+          : { body: { status } };
+      };
+      await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
+      assert.deepEqual(readPurge(run)?.begun?.under_way, { [ROOM]: "purge1" });
+      isRefused = false;
+      await runPurge(context, run, digest);
+      assert.equal(begun, status === "complete" ? 1 : 2, status);
+      assert.ok(readDutiesEvidence(run).some(({ probe }) => probe === "purge_history"));
+    }
+  });
+
+  it("a purge of history is not taken for done when it fails, or the homeserver forgets it [OFF-2]", async (t) => {
+    for (const last of [{ body: { status: "failed" } }, { status: 404, body: { errcode: "M_NOT_FOUND" } }]) {
+      const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
+      const { digest } = await dryRun(context, run);
+      homeserver.instead = ({ path }) => {
+        if (path.includes("/purge_history/")) return { body: { purge_id: "one" } };
+        return path.includes("/purge_history_status/") ? last : { status: 599 };
+      };
+      const failed = { code: "program_failed", message: /not purged yet: the history of !quay/ };
+      await assert.rejects(runPurge(context, run, digest), failed);
+      assert.deepEqual(readDutiesEvidence(run), []);
+    }
+  });
+
   it("a room whose ID the grammar excludes is purged, and counted among what remains [OFF-2]", async (t) => {
     const named = "!a%20quay%C3%A9:harbour.example";
     const { homeserver, run, context } = await purging(t, { rooms: [{ room: named, how: "room" }] });
