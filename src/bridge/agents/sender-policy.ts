@@ -1,5 +1,5 @@
 // Who may ask an agent, by its entry in agents.yaml. Servers and users are compared exactly.
-import { serverOf, type UserId } from "../../domain/identifiers.ts";
+import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
 
 export function allowsAnybody({ allowedServers, allowedSenders }: AgentEntry): boolean {
@@ -22,4 +22,10 @@ export function isSenderAllowed(entry: AgentEntry, sender: UserId): boolean {
 
 export function serversAllowed(entries: Iterable<AgentEntry>): ReadonlySet<string> {
   return new Set([...entries].flatMap(({ allowedServers }) => allowedServers));
+}
+
+/** Whether a message to a ghost's device is taken: anybody can send such messages, and each of them is kept. */
+export function isTakenFrom(sender: unknown, ghost: GhostMxid, allowed: ReadonlySet<string>): boolean {
+  const user = parseUserId(sender);
+  return user !== undefined && (serverOf(user) === serverOf(ghost) || allowed.has(serverOf(user)));
 }

@@ -4,8 +4,9 @@
 // part again after a reset, or a start with what was missing restored.
 import { isDeepStrictEqual } from "node:util";
 import { DrawbridgeError, errorName } from "../../domain/errors.ts";
-import { type GhostMxid, parseUserId, type RoomId, serverOf, type UserId } from "../../domain/identifiers.ts";
+import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { Serial } from "../../runtime/concurrency.ts";
+import { isTakenFrom } from "../agents/sender-policy.ts";
 import type { RecordedDevice } from "../ledger/ghosts.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { DeviceStopReason } from "../ledger/states.ts";
@@ -194,10 +195,7 @@ export class GhostDevice {
   async #take(changes: DeviceChanges): Promise<readonly RoomId[]> {
     const { machines, serversAllowed, observe } = this.#deps;
     const allowed = await serversAllowed();
-    const toDevice = changes.toDevice.filter(({ sender }) => {
-      const user = parseUserId(sender);
-      return user !== undefined && [serverOf(this.ghost), ...allowed].includes(serverOf(user));
-    });
+    const toDevice = changes.toDevice.filter(({ sender }) => isTakenFrom(sender, this.ghost, allowed));
     observe.toDeviceRefused(changes.toDevice.length - toDevice.length);
     const roomsWithNewKeys = await machines.receive(this.ghost, { ...changes, toDevice });
     this.requests.driveSoon();

@@ -7,6 +7,7 @@ import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
+import { isTakenFrom, serversAllowed } from "../agents/sender-policy.ts";
 import type { Admission, Admitted, Capacity, MalformedEvent } from "../ledger/admission-types.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { isPassing } from "../ledger/postgres-servers.ts";
@@ -72,24 +73,30 @@ export function createTransactionHandler(options: {
   const { ledger, agents, namespace, clock, encryption } = options;
 
   /** Makes durable what came for own machines; returns the rest. Counts of keys alone are not worth a row. */
-  const receive = async (extensions: UnknownObject, events: readonly ReadableEvent[]) => {
+  const receive = async (
+    extensions: UnknownObject,
+    events: readonly ReadableEvent[],
+    allowed: ReadonlySet<string>,
+  ) => {
     if (encryption === undefined) return [];
     const { devices } = encryption;
     const changes = readDevicePart(extensions, namespace, devices.known(), events);
     const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
     if (own.size > 0) await resultWithin(clock, RECEIVE_MS_MAX, devices.receive(own));
-    return [...changes].flatMap(([ghost, change]) =>
-      own.has(ghost) || change.toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
+    return [...changes].flatMap(([ghost, { toDevice: sent, ...change }]) => {
+      const toDevice = sent.filter(({ sender }) => isTakenFrom(sender, ghost, allowed));
+      return own.has(ghost) || toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
         ? []
-        : { ghost, changes: JSON.stringify(change) },
-    );
+        : { ghost, changes: JSON.stringify({ ...change, toDevice }) };
+    });
   };
 
   return async (transactionId, rawEvents, { extensions = {}, bodySha256, caughtUp } = {}) => {
     if (caughtUp === undefined) await options.ready?.();
     const read = readEvents(rawEvents);
-    const mail = await receive(extensions, read.events);
     const { byGhost, partnerGhosts } = await agents.current();
+    const allowed = serversAllowed([...byGhost.values()].map(({ entry }) => entry));
+    const mail = await receive(extensions, read.events, allowed);
     const { plain, encrypted, reactions } = candidatesOf(read.events, namespace, partnerGhosts);
     const roomState = roomStateOf(read.events, namespace, byGhost);
 
