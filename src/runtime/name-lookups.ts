@@ -1,7 +1,8 @@
 // The addresses of hosts, looked up so that a name whose servers are slow costs no other one much: the system looks up a few
 // names at a time for the whole process, and no lookup can be ended.
 // Invariants: of one name one lookup is under way, and whoever asks meanwhile gets its result; it is looked up again no sooner
-// than five times as long after that as it took, within a minute.
+// than five times as long after that as it took, within a minute; some of the system's lookups are left to what does not share
+// them, such as the database.
 import { type LookupAddress, type LookupAllOptions, lookup } from "node:dns";
 import type { LookupFunction } from "node:net";
 import { LRUCache } from "lru-cache";
@@ -13,6 +14,9 @@ export type Resolve = (
   callback: (error: NodeJS.ErrnoException | null, found: LookupAddress[]) => void,
 ) => void;
 
+/** Threads of the process for what cannot be waited for otherwise. The system looks up names in half of them. */
+export const THREADS = 16;
+const AT_ONCE_MAX = THREADS / 2 - 2;
 const NAMES_MAX = 1_000;
 const REST_FACTOR = 5;
 const REST_MS_MAX = 60_000;
@@ -25,20 +29,35 @@ export function sharing(resolve: Resolve, clock: Pick<Clock, "now">): Resolve {
     restMs: number;
   }
   const names = new LRUCache<string, Asked>({ max: NAMES_MAX });
+  let underWay = 0;
+  const waiting: (() => void)[] = [];
+  const begin = (asking: () => void) => {
+    if (underWay >= AT_ONCE_MAX) return void waiting.push(asking);
+    underWay += 1;
+    asking();
+  };
+  const ended = () => {
+    underWay -= 1;
+    const next = waiting.shift();
+    if (next !== undefined) begin(next);
+  };
   // A clock that was set back must not prolong the rest.
   const rests = ({ endedAt, restMs }: Asked) => Math.abs(clock.now() - endedAt) < restMs;
   return (host, options, callback) => {
     const name = JSON.stringify([host, options]);
     let one = names.get(name);
     if (one === undefined || !rests(one)) {
-      const begunAt = clock.now();
       const { promise: result, resolve: settle } = Promise.withResolvers<Result>();
-      const asked = { result, endedAt: begunAt, restMs: Number.POSITIVE_INFINITY };
+      const asked = { result, endedAt: clock.now(), restMs: Number.POSITIVE_INFINITY };
       names.set(name, asked);
-      resolve(host, options, (...found) => {
-        asked.endedAt = clock.now();
-        asked.restMs = Math.min(REST_MS_MAX, REST_FACTOR * (asked.endedAt - begunAt));
-        settle(found);
+      begin(() => {
+        const begunAt = clock.now();
+        resolve(host, options, (...found) => {
+          asked.endedAt = clock.now();
+          asked.restMs = Math.min(REST_MS_MAX, REST_FACTOR * (asked.endedAt - begunAt));
+          settle(found);
+          ended();
+        });
       });
       one = asked;
     }

@@ -1,12 +1,14 @@
 // One JSON request to the homeserver's client-server API as the appservice, and its classified outcome.
 // Invariants: no redirect is followed (the token goes to the configured URL only); the whole exchange has
 // one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error.
+import { lookup } from "node:dns";
 import { type Agent, request } from "undici";
 import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { measureJson, parseUntrustedJson } from "../../domain/strict-json.ts";
 import { httpAgent, readBounded, readBoundedBytes } from "../../runtime/http.ts";
+import { lookupBy } from "../../runtime/name-lookups.ts";
 import { type PruneBounds, readPruned } from "./read-pruned-json.ts";
 import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 
@@ -60,7 +62,9 @@ export class HomeserverHttp {
   constructor(options: HomeserverOptions) {
     this.#options = options;
     this.#base = options.url.replace(/\/+$/, "");
-    this.#agent = httpAgent({ connections: 32, keepAliveTimeout: 30_000 });
+    // The homeserver's name waits for none of an agent's.
+    const connect = { lookup: lookupBy(lookup) };
+    this.#agent = httpAgent({ connections: 32, keepAliveTimeout: 30_000, connect });
   }
 
   async request<Schema extends z.ZodType = z.ZodUndefined>(

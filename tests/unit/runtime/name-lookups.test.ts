@@ -53,6 +53,19 @@ describe("lookups of names", () => {
     assert.equal(asked().length, 3);
   });
 
+  it("of names that take long so many are under way that some of the system's eight are left, and the next one comes in turn [DEL-10]", async () => {
+    const { open, got, ask, asked } = slowly();
+    for (let name = 0; name < 9; name++) ask(`slow${name}.test`);
+    assert.equal(asked().length, 6);
+    open[3]?.answer(null, FOUND);
+    assert.equal(asked().at(-1), "slow6.test");
+    for (let name = 0; name < 9; name++) if (name !== 3) open[name]?.answer(null, FOUND);
+    await turn();
+    assert.deepEqual(got, Array(9).fill(FOUND));
+    ask("other.test");
+    assert.equal(asked().length, 10);
+  });
+
   it("one that needs no time is made each time it is asked for", async () => {
     const { open, ask, asked } = slowly();
     ask("fast.test");
