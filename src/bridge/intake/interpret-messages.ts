@@ -138,8 +138,8 @@ function addressedBy(message: MessageEvent, known: KnownFacts, namespace: Namesp
     const isReplied = subject.event === inReplyTo && subject.purpose !== undefined;
     if (isReplied || subject.event === threadRoot) ghosts.add(subject.ghost);
   }
-  for (const { event, ghost, ...asked } of added.filter((one) => one.room === room)) {
-    const isInThread = threadRoot !== undefined && [event, asked.threadRoot].includes(threadRoot);
+  for (const { event, ghost, ...asked } of threadRoot === undefined ? [] : added) {
+    const isInThread = asked.room === room && [event, asked.threadRoot].includes(threadRoot);
     if (isInThread && asked.refused !== "sender_policy_rejected") ghosts.add(ghost);
   }
   const direct = directGhost(message, known);
