@@ -4,7 +4,13 @@
 import * as z from "zod";
 import { sha256 } from "../../domain/digest.ts";
 import { type EventId, type GhostMxid, parseRoomId, type RoomId } from "../../domain/identifiers.ts";
-import { type ApiCall, type GhostActor, HomeserverHttp, type HomeserverOptions } from "../matrix/http.ts";
+import {
+  type ApiCall,
+  type GhostActor,
+  HomeserverHttp,
+  type HomeserverOptions,
+  RESPONSE_VALUES_MAX,
+} from "../matrix/http.ts";
 import { mapValue, type Outcome, ok } from "../matrix/request-result.ts";
 import type { RawEvent } from "./found-events.ts";
 
@@ -27,6 +33,8 @@ const TIMELINE_LIMIT = 50;
 const PAGE_LIMIT = 100;
 /** Of a page that is too large. Written as ASCII, an event with an edit and an edited thread is below a megabyte. */
 const LARGE_PAGE_LIMIT = 10;
+/** Of such a page, whatever its senders fill the events with, and what other events say of them. */
+const PAGE_VALUES_MAX = LARGE_PAGE_LIMIT * RESPONSE_VALUES_MAX;
 const ANSWERS_MAX = 10;
 
 const TYPES = [
@@ -164,6 +172,7 @@ export class SyncApi {
         as: reader,
         schema: Page,
         bytesMax: this.#bounds.pageBytesMax,
+        valuesMax: PAGE_VALUES_MAX,
       });
     const page = await read(PAGE_LIMIT);
     const isTooLarge = page.kind === "retry" && page.cause === "too_large";
@@ -176,7 +185,7 @@ export class SyncApi {
 
   async event(reader: Reader, room: RoomId, event: EventId): Promise<Outcome<RawEvent>> {
     const path = ["rooms", room, "event", event];
-    const bounds = { schema: Event, bytesMax: this.#bounds.pageBytesMax };
+    const bounds = { schema: Event, bytesMax: this.#bounds.pageBytesMax, valuesMax: PAGE_VALUES_MAX };
     const outcome = await this.#http.request("event_again", "GET", path, { as: reader, ...bounds });
     return mapValue(outcome, (found) => inRoom(found, room));
   }

@@ -14,7 +14,7 @@ import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 /** Lists, objects and members, which cost far more time than their bytes: other servers write parts of some answers. */
-const RESPONSE_VALUES_MAX = 131_072;
+export const RESPONSE_VALUES_MAX = 131_072;
 export const NO_VALUE = z.unknown().transform(() => undefined);
 
 export interface GhostActor {
@@ -37,8 +37,9 @@ export interface ApiCall<Schema extends z.ZodType> {
   readonly schema?: Schema;
   /** The answer is no JSON but a file: the schema gets its bytes, or undefined when it is longer. */
   readonly fileBytesMax?: number;
-  /** Instead of the bound of every answer. */
+  /** Instead of the bounds of every answer. */
   readonly bytesMax?: number;
+  readonly valuesMax?: number;
   /** Instead of such a bound: too large objects of its lists are left out. */
   readonly thin?: PruneBounds;
   readonly timeoutMs?: number;
@@ -112,8 +113,8 @@ export class HomeserverHttp {
         call.thin === undefined
           ? await readBounded(response.body, call.bytesMax ?? RESPONSE_BYTES_MAX)
           : await readPruned(response.body, call.thin);
-      const isOwnBound = call.thin !== undefined || call.bytesMax !== undefined;
-      if (text !== undefined && !isOwnBound && measureJson(text).values > RESPONSE_VALUES_MAX)
+      const valuesMax = call.thin === undefined ? (call.valuesMax ?? RESPONSE_VALUES_MAX) : undefined;
+      if (text !== undefined && valuesMax !== undefined && measureJson(text).values > valuesMax)
         return retry("too_large");
       const body = parseUntrustedJson(text ?? "");
       if (!isOk) {

@@ -1,6 +1,6 @@
 // Reading a body that may be larger than what is worth holding, however much the other side sends.
-// Invariants: nothing is kept beyond the bound, in bytes, or in values of what other servers write; what is left out, and each value of which only the name counts, becomes
-// `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
+// Invariants: nothing is kept beyond the bounds, in bytes, and in values of what other servers write; what is left out, and
+// each value of which only the name counts, becomes `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
 import type { Body } from "../../runtime/http.ts";
 
 /** In bytes. */
@@ -30,7 +30,7 @@ export async function readPruned(body: Body, bounds: PruneBounds): Promise<strin
   return thinner.text();
 }
 
-/** Lists, objects and members in one of the objects of a list, or in one of its members: a person's has a few dozen. */
+/** Lists, objects and members in one such object: a person's event has a few dozen, and so has a room of a `/sync` that is thinned. */
 const ELEMENT_VALUES_MAX = 2_048;
 
 const QUOTE = 0x22;
@@ -142,8 +142,7 @@ class Thinner {
   #isTooLarge(): boolean {
     const { what, elementBytesMax, bytesMax } = this.#bounds;
     const isOver = what !== "element_members" && this.#listedBytes + this.#elementBytes > bytesMax;
-    const isOfList = what === "element_members" || what === "list_elements";
-    const isDense = isOfList && this.#elementValues > ELEMENT_VALUES_MAX;
+    const isDense = this.#elementValues > ELEMENT_VALUES_MAX;
     return this.#elementBytes > elementBytesMax || isOver || isDense;
   }
 

@@ -88,3 +88,39 @@ it("many invitations just below the length that is read hide no ordinary one beh
   const { invitations, unread } = read.value;
   assert.deepEqual([[...invitations.keys()], unread], [["!0", "!1", "!2", "!3", "!ordinary"], 5]);
 });
+
+it("what is full of values is not parsed, and hides neither an invitation nor a room's events [INT-8] [DEL-10]", async (t) => {
+  const invitation = { type: "m.room.member", state_key: ghost, sender: "@alice:a.test" };
+  const dense = Array.from({ length: 140_000 }, () => ({}));
+  const said = { type: "m.room.message", event_id: "$said" };
+  const full = (id: number) => ({ ...said, event_id: `$${id}`, content: { dense: dense.slice(0, 20_000) } });
+  const { url, requests } = await scriptedHomeserver(t, ({ path, query }) => {
+    if (path.endsWith("/messages")) {
+      const chunk = Array.from({ length: Number(query.get("limit")) }, (_, id) => full(id));
+      return { body: { chunk, end: "p1" } };
+    }
+    const rooms = {
+      join: { "!a": { timeline: { events: [said] } } },
+      invite: {
+        "!dense": { invite_state: { events: [{ type: "m.room.topic", content: { dense } }, invitation] } },
+        "!small": { invite_state: { events: [invitation] } },
+      },
+    };
+    return { body: { next_batch: "s1", rooms } };
+  });
+  const api = new SyncApi({ url, asToken: "t", requestTimeoutMs: 20_000, clock: systemClock });
+  t.after(() => api.close());
+  const parsed = t.mock.method(JSON, "parse");
+  const read = await api.changes({ ghost }, "s0");
+  assert.ok(read.kind === "ok", JSON.stringify(read));
+  assert.deepEqual([...read.value.invitations.keys()], ["!small"]);
+  assert.deepEqual([[...read.value.rooms.keys()], read.value.unread], [["!a"], 1]);
+  assert.ok(parsed.mock.calls.every(({ arguments: [text] }) => String(text).length < 10_000));
+  const page = await api.pageBack({ ghost }, "!a" as RoomId, "s1", "s0");
+  assert.ok(page.kind === "ok", JSON.stringify(page));
+  assert.equal(page.value.events.length, 10);
+  assert.deepEqual(
+    requests.flatMap(({ query }) => query.get("limit") ?? []),
+    ["100", "10"],
+  );
+});
