@@ -30,7 +30,10 @@ export async function readPruned(body: Body, bounds: PruneBounds): Promise<strin
   return thinner.text();
 }
 
-/** Lists, objects and members in one such object: a person's event has a few dozen, and so has a room of a `/sync` that is thinned. */
+/**
+ * Lists, objects and members in one such object, and in those that are kept of one event: a person's event has a few dozen,
+ * and so has a room of a `/sync` that is thinned.
+ */
 const ELEMENT_VALUES_MAX = 2_048;
 
 const QUOTE = 0x22;
@@ -69,6 +72,7 @@ class Thinner {
   #element: Uint8Array[] | undefined;
   #elementBytes = 0;
   #elementValues = 0;
+  #eventValues = 0;
 
   constructor(bounds: PruneBounds) {
     this.#bounds = bounds;
@@ -105,7 +109,10 @@ class Thinner {
         }
         this.#elementValues += 1;
         this.#depth += 1;
-        if (this.#depth === this.#place.depth) this.#isInside = byte === this.#place.inside;
+        if (this.#depth === this.#place.depth) {
+          this.#isInside = byte === this.#place.inside;
+          this.#eventValues = 0;
+        }
       } else if (byte === COLON) {
         this.#elementValues += 1;
       } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
@@ -142,7 +149,7 @@ class Thinner {
   #isTooLarge(): boolean {
     const { what, elementBytesMax, bytesMax } = this.#bounds;
     const isOver = what !== "element_members" && this.#listedBytes + this.#elementBytes > bytesMax;
-    const isDense = this.#elementValues > ELEMENT_VALUES_MAX;
+    const isDense = this.#eventValues + this.#elementValues > ELEMENT_VALUES_MAX;
     return this.#elementBytes > elementBytesMax || isOver || isDense;
   }
 
@@ -152,6 +159,7 @@ class Thinner {
     } else {
       this.#kept.push(...(this.#element ?? []));
       this.#listedBytes += this.#elementBytes;
+      if (this.#bounds.what === "element_members") this.#eventValues += this.#elementValues;
     }
     this.#element = undefined;
   }

@@ -132,6 +132,13 @@ describe("bounded reading of long lists", () => {
     assert.deepEqual(JSON.parse((await thinned(members, { what: "element_members" }, [1_000])) ?? ""), {
       events: [first, { content: null }, { content: null }, last],
     });
+    // Many members of one event count together, and not with those of another.
+    const half = Array.from({ length: 700 }, () => ({ a: 0 }));
+    const event = { a: half, b: half, content: plain };
+    assert.deepEqual(
+      JSON.parse((await thinned({ events: [event, event] }, { what: "element_members" }, [1_000])) ?? ""),
+      { events: [event, event].map((one) => ({ ...one, b: null })) },
+    );
     const rooms = { rooms: { invite: { "!a": { of: dense }, "!b": plain } } };
     assert.deepEqual(JSON.parse((await thinned(rooms, { what: "rooms" }, [1_000])) ?? ""), {
       rooms: { invite: { "!a": null, "!b": plain } },
