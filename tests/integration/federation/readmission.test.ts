@@ -384,6 +384,17 @@ describe("re-admission workflow", () => {
     assert.equal(await repository.requireHead(), head);
   });
 
+  it("nextStep proves a plane again that is open, where this machine has forgotten that it was opened [RDM-1]", async (t) => {
+    const { context, repository } = await readmission(t);
+    const { readmission: opened } = await openReadmission(context, OPEN);
+    await nextStep(context, PARTNER);
+    const head = await repository.requireHead();
+    rmSync(context.state.file(`readmission/${opened.id}`, "progress.json"));
+    const again = await nextStep(context, PARTNER);
+    assert.deepEqual([again.plane, again.proved, await repository.requireHead()], ["transport", true, head]);
+    assert.deepEqual((await nextStep(context, PARTNER)).plane, "rooms");
+  });
+
   it("the record names the commit that opened a plane last, where an earlier one was taken back [RDM-1]", async (t) => {
     const { context, repository, parts } = await readmission(t);
     await openReadmission(context, OPEN);

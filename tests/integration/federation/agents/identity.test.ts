@@ -246,6 +246,21 @@ describe("changing an agent's identity", () => {
     assert.match(readFileSync(keyFile, "utf8"), new RegExp(cut.identity.jwk.x), "the key that was staged");
   });
 
+  it("a rotation that was killed between its key's file and what is remembered of it goes on [PRT-1]", async (t) => {
+    const { federation, parts, rotation, keyFile } = await identities(t);
+    const { state } = federation;
+    const write = state.write.bind(state);
+    state.write = (name, value) => {
+      if (JSON.stringify(value).includes('"staged"')) throw new Error("killed");
+      return write(name, value);
+    };
+    await assert.rejects(rotateAgent(federation, parts, rotation), /killed/);
+    const staged = readFileSync(`${keyFile}.next`, "utf8");
+    state.write = write;
+    assert.equal((await rotateAgent(federation, parts, rotation)).complete, true);
+    assert.equal(readFileSync(keyFile, "utf8"), staged);
+  });
+
   it("a rotation goes on with its new key where the state folder is put back to before that came into its place [PRT-1]", async (t) => {
     const { federation, parts, rotation, keyFile } = await identities(t);
     assert.equal((await rotateAgent(federation, parts, rotation)).complete, true);

@@ -267,6 +267,39 @@ describe("removal workflow", () => {
     assert.equal(viewAt(a).statements.envelopes.length, 0);
   });
 
+  it("a statement that a kill has kept from being filed is filed with the evidence that it names [OFF-2]", async (t) => {
+    let ahead = 0;
+    const { a, run } = await openParties(t, {
+      clock: { ...systemClock, now: () => systemClock.now() + ahead },
+    });
+    await next(a.context);
+    await sign(a.context);
+    const [signed] = viewAt(a).statements.envelopes;
+    rmSync(join(a.federation.state.path, "offboarding", run, "statements.json"));
+    assert.deepEqual(viewAt(a).statements.envelopes, []);
+    // It is observed again by then, and what is found is other evidence.
+    ahead = 61_000;
+    assert.deepEqual((await sign(a.context)).signed, ["a2a_stop"]);
+    const { envelopes, evidence } = viewAt(a).statements;
+    assert.deepEqual(envelopes, [signed]);
+    const [statement] = stagesIn(envelopes).values();
+    assert.deepEqual(
+      evidence.map(({ digest }) => digest).sort(),
+      [...(statement?.predicate.evidence ?? assert.fail())].sort(),
+    );
+  });
+
+  it("a stage whose commit was made before a kill goes on with that commit, and makes no other [OFF-2]", async (t) => {
+    const { a } = await openParties(t);
+    const { progress } = await next(a.context);
+    assert.ok(progress?.commit != null);
+    const head = await a.federation.repository.requireHead();
+    writeStage(findRun(a.federation.state), { ...progress, commit: null, proof: null });
+    const again = await next(a.context);
+    assert.deepEqual([again.did, again.progress?.commit], ["proved", progress.commit]);
+    assert.equal(await a.federation.repository.requireHead(), head);
+  });
+
   it("sign refuses a kept statement of another stage or run, and signs nothing [OFF-2]", async (t) => {
     const { a, run, closeStages } = await openParties(t);
     const other = await openParties(t);
