@@ -234,7 +234,8 @@ export class Homeserver {
 
   async timelineAfter(actor: GhostActor, roomId: RoomId, eventId: EventId): Promise<Outcome<string>> {
     const outcome = await this.#http.request("context", "GET", ["rooms", roomId, "context", eventId], {
-      query: { limit: "0" },
+      // Else the answer has all members of the room.
+      query: { limit: "0", filter: '{"lazy_load_members":true}' },
       as: actor,
       schema: z.object({ end: z.string() }),
     });

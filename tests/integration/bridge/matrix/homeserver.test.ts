@@ -4,7 +4,7 @@ import { setImmediate } from "node:timers/promises";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
-import { parseMember, type RoomId, type UserId } from "../../../../src/domain/identifiers.ts";
+import { parseMember, type RoomId, serverOf, type UserId } from "../../../../src/domain/identifiers.ts";
 import { TcpLink } from "../../../chaos/tcp-link.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { http2Server, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
@@ -29,6 +29,37 @@ it("what is not shown was not accepted, unless the room hides its past and the s
   assert.equal(await isAccepted("@alice:b.test"), false);
   visibility = "joined";
   assert.deepEqual([await isAccepted("@alice:b.test"), await isAccepted("@banned:b.test")], [true, false]);
+});
+
+it("a room of thousands of members keeps its keys and its timeline readable [ENC-7] [DEL-4]", async (t) => {
+  const user = (n: number) => `@user${n}:${serverOf(ghost())}`;
+  const signed = { key: "k".repeat(43), signatures: { [ghost()]: { "ed25519:DEVICE": "s".repeat(86) } } };
+  const claimed = Array.from({ length: 14_000 }, (_, n) => [
+    user(n),
+    { DEVICE: { "signed_curve25519:A": signed } },
+  ]);
+  const member = (n: number) => ({
+    ...{ type: "m.room.member", room_id: "!r", event_id: `$${n}`, sender: user(n), state_key: user(n) },
+    ...{ content: { membership: "join", displayname: "x", avatar_url: "mxc://x" }, origin_server_ts: 1 },
+    ...{
+      unsigned: { age: 1, prev_content: { membership: "invite" }, replaces_state: "$x" },
+      user_id: user(n),
+    },
+    ...{ age: 1, replaces_state: "$x", prev_content: { membership: "invite" } },
+  });
+  const { url } = await scriptedHomeserver(t, ({ path, query }) => {
+    if (path.endsWith("/keys/claim")) return { body: { one_time_keys: Object.fromEntries(claimed) } };
+    const isLazy = query.get("filter") === '{"lazy_load_members":true}';
+    return { body: { end: "t1", state: Array.from({ length: isLazy ? 1 : 6_000 }, (_, n) => member(n)) } };
+  });
+  const { homeserver } = ghostSide(t, url);
+  const actor = { ghost: ghost(), deviceId: "D" };
+  const one_time_keys = Object.fromEntries(claimed.map(([name]) => [name, { DEVICE: "signed_curve25519" }]));
+  const body = JSON.stringify({ one_time_keys });
+  const answer = await homeserver.devices.submit(actor, { id: "c", kind: "keys_claim", body });
+  assert.equal(answer.kind, "ok", JSON.stringify(answer).slice(0, 100));
+  const after = await homeserver.timelineAfter(actor, "!r" as RoomId, event("q"));
+  assert.deepEqual(after, { kind: "ok", value: "t1" });
 });
 
 describe("requests to a faulty homeserver", () => {
