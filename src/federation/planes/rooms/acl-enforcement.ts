@@ -6,7 +6,6 @@ import { DrawbridgeError, undefinedFor } from "../../../domain/errors.ts";
 import type { EventId, RoomId, ServerName } from "../../../domain/identifiers.ts";
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
-import { isRefusal } from "../../homeserver/api.ts";
 import { statusOfEvent } from "../../homeserver/signed-request.ts";
 import { aclAllow, deniedByEnforcement, reordered } from "./acl.ts";
 import { isClosing, planRoom } from "./plan-room-steps.ts";
@@ -67,7 +66,8 @@ export async function enforceAtHome(session: RoomsSession, rooms: readonly RoomI
       left = stale;
       seen ??= left.length;
     }
-    if (left.length === 0 || isRefusal(stale) || clock.now() >= deadline) {
+    const isLasting = isUnproven && stale.code !== "homeserver_unavailable";
+    if (left.length === 0 || isLasting || clock.now() >= deadline) {
       const reason = isUnproven ? "unproven_at_home" : "stale_at_home";
       const gaps = left.map((room) => ({ room, server: intent.own as ServerName, reason }) as const);
       const repaired = (seen ?? left.length) - left.length;

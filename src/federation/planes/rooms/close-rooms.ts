@@ -1,6 +1,7 @@
 // One pass over all rooms that closes them to the closing partners. Invariants: a room is reported closed only after
 // its state, its enforcement at home and at every retained server were observed to be right; one room's failure does
 // not keep others from being closed; every room that is not where it should be is named with its reason.
+import { undefinedFor } from "../../../domain/errors.ts";
 import { type RoomId, type ServerName, visibleId } from "../../../domain/identifiers.ts";
 import { counted } from "../../../domain/printable.ts";
 import { mapConcurrent } from "../../../runtime/concurrency.ts";
@@ -85,7 +86,8 @@ function closingPass(session: RoomsSession) {
   /** Where the border module does not list all rooms, those that are known are closed, and the others are not said to be. */
   const list = () =>
     listRooms(session, partners, async (error) => {
-      await whyFailed(session, error);
+      // A token that cannot be read keeps no room open either.
+      await whyFailed(session, error).catch(undefinedFor("secret_unavailable"));
       isUnlisted = true;
       return [];
     });

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { DrawbridgeError } from "../../../../../src/domain/errors.ts";
 import type { RoomId } from "../../../../../src/domain/identifiers.ts";
 import { deniedByEnforcement } from "../../../../../src/federation/planes/rooms/acl.ts";
 import { closeRooms } from "../../../../../src/federation/planes/rooms/close-rooms.ts";
@@ -56,6 +57,20 @@ describe("closeRooms", () => {
     session.home.rooms = async () => [room];
     assert.deepEqual((await closeRooms(session)).outOfReach, []);
     assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "ban" });
+  });
+
+  it("a token of the border module that cannot be read keeps no room open, and the plane is not in force [CON-1] [PLN-2]", async (t) => {
+    const homeserver = new FakeHomeserver();
+    const room = homeserver.room("!room", madeBy(ALICE), ...joined(ALICE, BOB));
+    const session = homeserver.session(t);
+    const lost = async () => Promise.reject(new DrawbridgeError("secret_unavailable", "the token is empty"));
+    Object.assign(session.home, { rooms: lost, differing: lost, refresh: lost });
+    const { outOfReach } = await closeRooms(session);
+    assert.deepEqual(homeserver.content(room, "m.room.member", BOB), { membership: "ban" });
+    assert.deepEqual(
+      outOfReach?.map(({ partner, subject, reason }) => [partner, subject, reason]),
+      [["b.test", "a.test", "unproven_at_home"]],
+    );
   });
 
   it("a homeserver that answers nothing at all ends the pass [PLN-2]", async (t) => {
