@@ -6,7 +6,7 @@ import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain
 import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
-import { type GhostActor, type HomeserverHttp, type HomeserverOptions, RESPONSE_VALUES_MAX } from "./http.ts";
+import type { GhostActor, HomeserverHttp, HomeserverOptions } from "./http.ts";
 import { createKeysClaim, createKeysQuery, readableKeys } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
@@ -28,8 +28,6 @@ const TO_DEVICE_BOUNDS: PruneBounds = {
   bytesMax: 16 * 1024 * 1024,
   readBytesMax: 512 * 1024 * 1024,
 };
-/** Of the keys that are claimed of all devices of a large room at once, as many as the bound in bytes lets come. */
-const CLAIM_VALUES_MAX = 4 * RESPONSE_VALUES_MAX;
 /** A homeserver takes a while to write a page of hundreds of megabytes. */
 const TO_DEVICE_TIMEOUT_MS = 60_000;
 
@@ -86,9 +84,8 @@ export class DeviceApi {
     const method = kind === "to_device" ? "PUT" : "POST";
     const path = kind === "to_device" ? ["sendToDevice", eventType, transactionId] : PATHS[kind];
     const body = JSON.parse(request.body) as UnknownObject;
-    const valuesMax = kind === "keys_claim" ? CLAIM_VALUES_MAX : undefined;
     const send = (part: UnknownObject) =>
-      this.#http.request(kind, method, path, { body: part, as: actor, schema: AnyObject, valuesMax });
+      this.#http.request(kind, method, path, { body: part, as: actor, schema: AnyObject });
     const sendAll = () => {
       const own = serverOf(actor.ghost);
       if (kind === "keys_query") return this.#keysQuery(body, own, send);

@@ -39,7 +39,7 @@ export interface ApiCall<Schema extends z.ZodType> {
   readonly fileBytesMax?: number;
   /** Instead of the bounds of every answer. */
   readonly bytesMax?: number;
-  readonly valuesMax?: number | undefined;
+  readonly valuesMax?: number;
   /** Instead of such a bound: too large objects of its lists are left out. */
   readonly thin?: PruneBounds;
   readonly timeoutMs?: number;

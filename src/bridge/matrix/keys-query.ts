@@ -74,27 +74,30 @@ export function createKeysClaim() {
   const vain = new LRUCache<string, number>({ max: REMEMBERED_MAX });
   /** @param own the homeserver itself, whose failure is no other server's doing */
   return async (body: UnknownObject, own: string, send: Send): Promise<Outcome<UnknownObject>> => {
-    const users = Object.entries((body["one_time_keys"] ?? {}) as UnknownObject);
-    const byServer = Map.groupBy(users, ([user]) => serverIn(user));
-    const open: string[][] = [[...byServer.keys()]];
+    const open = [Object.entries((body["one_time_keys"] ?? {}) as UnknownObject)];
     const answers: UnknownObject[] = [];
     const failed: string[] = [];
     let failure: Outcome<UnknownObject> | undefined;
     for (let requests = 0; open.length > 0; requests++) {
-      const servers = open.shift() ?? [];
-      const part = Object.fromEntries(servers.flatMap((server) => byServer.get(server) ?? []));
-      const outcome = await send({ ...body, one_time_keys: part });
+      const users = open.shift() ?? [];
+      const byServer = Map.groupBy(users, ([user]) => serverIn(user));
+      const servers = [...byServer.keys()];
+      const outcome = await send({ ...body, one_time_keys: Object.fromEntries(users) });
       if (outcome.kind === "ok") {
         answers.push(outcome.value);
         for (const server of servers) vain.delete(server);
         continue;
       }
-      const isOfOne = outcome.kind === "retry" && ["too_large", "server_error"].includes(outcome.cause);
-      if (!isOfOne || servers.join() === own) return outcome;
+      const isTooLarge = outcome.kind === "retry" && outcome.cause === "too_large";
+      const isOfOne = isTooLarge || (outcome.kind === "retry" && outcome.cause === "server_error");
+      const isOwn = servers.join() === own;
+      // The homeserver's own users may be too many for one answer.
+      const parts = isOwn ? users.map((user) => [user]) : [...byServer.values()];
+      if (!isOfOne || (isOwn && (!isTooLarge || parts.length === 1))) return outcome;
       failure = outcome;
-      const half = Math.ceil(servers.length / 2);
-      if (half === servers.length || requests >= CLAIM_REQUESTS_MAX) failed.push(...servers);
-      else open.unshift(servers.slice(0, half), servers.slice(half));
+      const half = Math.ceil(parts.length / 2);
+      if (half === parts.length || (requests >= CLAIM_REQUESTS_MAX && !isOwn)) failed.push(...servers);
+      else open.unshift(parts.slice(0, half).flat(), parts.slice(half).flat());
     }
     for (const server of failed) vain.set(server, (vain.get(server) ?? 0) + 1);
     const isGivenUp = failed.every((server) => (vain.get(server) ?? 0) >= VAIN_CLAIMS_MAX);
