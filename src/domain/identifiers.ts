@@ -105,6 +105,9 @@ export function ghostOf(prefix: string, agent: AgentId, server: ServerName): Gho
 /** The host of a server name, in lower case, an IPv6 literal in brackets. Room ACLs compare hosts alone, without ports. */
 export const serverHost = (server: string): string => server.replace(/:[0-9]{1,5}$/, "").toLowerCase();
 
+/** The same without a final dot, which makes another name of it, for every list that names one, and leads to the same place. */
+export const hostReached = (server: string): string => serverHost(server).replace(/\.+$/, "");
+
 /** Whether a host is an IP literal, which a room ACL with `allow_ip_literals: false` refuses. */
 export function isIpLiteral(host: string): boolean {
   if (host.startsWith("[")) return true;

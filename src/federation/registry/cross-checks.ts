@@ -1,6 +1,13 @@
 // What no file can show by itself: names that collide, lists that name what does not exist, servers that room ACLs cannot
 // tell apart. Invariant: linear in the number of partners, and every collision is reported.
-import { isIpLiteral, parseServerName, parseUserId, serverHost, serverOf } from "../../domain/identifiers.ts";
+import {
+  hostReached,
+  isIpLiteral,
+  parseServerName,
+  parseUserId,
+  serverHost,
+  serverOf,
+} from "../../domain/identifiers.ts";
 import { isOperationOf } from "../../rendered-files/gateway-files.ts";
 import type { RegistrySecretReference } from "../../runtime/secrets.ts";
 import { type OfferedAgent, ORGANISATION_FILE, type Organisation } from "./organisation.ts";
@@ -26,8 +33,7 @@ function checkServers({ organisation, partners }: Registry): CrossProblem[] {
     const problem = (rule: CrossRule, what: string) =>
       problems.push(broken(rule, file, ["serverName"], what));
     const host = serverHost(server);
-    // A name with a final dot leads to the same host, and is another server for every list that names one.
-    const place = host.replace(/\.+$/, "");
+    const place = hostReached(server);
     const other = hosts.get(place);
     if (other === undefined) hosts.set(place, { server, file });
     else if (other.server === server) {

@@ -5,7 +5,7 @@
 import * as z from "zod";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import { AgentName, ServerNameField } from "../../domain/identifier-fields.ts";
-import { serverHost } from "../../domain/identifiers.ts";
+import { hostReached } from "../../domain/identifiers.ts";
 import { GhostPrefix } from "../../rendered-files/agents-file.ts";
 import { Quota } from "../../rendered-files/gateway-files.ts";
 import { DeclaredClientId } from "../../rendered-files/issuer-clients.ts";
@@ -116,8 +116,8 @@ export const consumptions = (registry: Registry) =>
 
 /** Clients of the organisation's that belong to this partner: it had applied with them before it was admitted. */
 export function applicantsOf({ organisation }: Registry, { serverName }: Pick<Partner, "serverName">) {
-  const host = serverHost(serverName);
-  return organisation.clients.filter(({ applicant }) => applicant && serverHost(applicant) === host);
+  const host = hostReached(serverName);
+  return organisation.clients.filter(({ applicant }) => applicant && hostReached(applicant) === host);
 }
 
 /** Clients of our bridge's that the partner's own issuer has given us; another issuer's are not the partner's to close. */

@@ -39,6 +39,7 @@ describe("a client with which a partner had applied", () => {
     for (const [applicant, partner, isCaller] of [
       [serverName, undefined, false],
       [`${host}:9999`, undefined, false],
+      [`${host}.`, undefined, false],
       [serverName, contained, false],
       [serverName, open, true],
       ["matrix.nobody.example", undefined, true],
