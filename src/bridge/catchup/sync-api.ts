@@ -28,8 +28,10 @@ const ANSWER_BOUNDS = { pageBytesMax: 64 * 1024 * 1024, changesBytesMax: 16 * 10
 const SMALLER = { what: "rooms", readBytesMax: 512 * 1024 * 1024 } as const;
 const LONG_BYTES = 64 * 1024;
 const ORDINARY_BYTES = 4 * 1024;
-type ReadBounds = Pick<ApiCall<z.ZodType>, "bytesMax" | "thin">;
+type ReadBounds = Pick<ApiCall<z.ZodType>, "bytesMax" | "valuesMax" | "thin">;
 const TIMELINE_LIMIT = 50;
+/** Of one answer about all rooms: some 15,000 events of people. */
+const CHANGES_VALUES_MAX = 4 * RESPONSE_VALUES_MAX;
 const PAGE_LIMIT = 100;
 /** Of a page that is too large. Written as ASCII, an event with an edit and an edited thread is below a megabyte. */
 const LARGE_PAGE_LIMIT = 10;
@@ -132,7 +134,8 @@ export class SyncApi {
     const bytesMax = this.#bounds.changesBytesMax;
     const read = (filter: string, bounds: ReadBounds) =>
       this.#sync("sync_rooms", reader, since, { filter, ...bounds });
-    const whole = await read(roomsFilter(TIMELINE_LIMIT), { bytesMax });
+    const bounds = { bytesMax, valuesMax: CHANGES_VALUES_MAX };
+    const whole = await read(roomsFilter(TIMELINE_LIMIT), bounds);
     const isWhole = whole.kind !== "retry" || whole.cause !== "too_large";
     const changesIn = (outcome: typeof whole) =>
       mapValue(outcome, (sync) => ({ ...toChanges(sync, reader.ghost, since), isWhole }));
