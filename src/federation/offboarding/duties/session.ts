@@ -139,7 +139,7 @@ function partnerData(access: HomeserverAccess, partner: ServerName) {
       const operation = "purge a room's history";
       const body = { purge_up_to_ts: untilMs, delete_local_events: false };
       const answer = await access.call("POST", operation, [...ADMIN, "purge_history", room], { body });
-      if (answer.status === 404) return undefined;
+      if (answer.status === 404 && answer.errcode === "M_NOT_FOUND") return undefined;
       const { purge_id: id } = expectSuccess(answer, operation);
       if (typeof id !== "string") throw refused(operation, answer);
       return id;

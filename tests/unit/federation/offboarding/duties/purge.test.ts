@@ -302,6 +302,16 @@ describe("runPurge", () => {
     }
   });
 
+  it("a purge of history is not taken for done where no such address is routed [OFF-2]", async (t) => {
+    for (const body of [{ errcode: "M_UNRECOGNIZED" }, "<html>Not Found</html>"]) {
+      const { homeserver, run, context } = await purging(t, { rooms: [{ room: ROOM, how: "history" }] });
+      const { digest } = await dryRun(context, run);
+      homeserver.instead = ({ path }) => ({ status: path.includes("/purge_history/") ? 404 : 599, body });
+      await assert.rejects(runPurge(context, run, digest), { code: "homeserver_refused" });
+      assert.deepEqual(readDutiesEvidence(run), []);
+    }
+  });
+
   it("a room whose ID the grammar excludes is purged, and counted among what remains [OFF-2]", async (t) => {
     const named = "!a%20quay%C3%A9:harbour.example";
     const { homeserver, run, context } = await purging(t, { rooms: [{ room: named, how: "room" }] });
