@@ -117,14 +117,17 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return giveUp(envelope, "event_unavailable");
     if (envelope.questionWaits) return againSoon(envelope);
+    // The ghost of another process may have the event, and wait for its key.
+    const isShared = ghosts.length < all.length;
+    const fetchUntil = isShared ? envelope.deadline : envelope.admittedAt + GRACE_MS;
     const opening = await open(claimed, draining);
     switch (opening.kind) {
       case "opened":
         return derive(claimed, opening, draining);
       case "unreadable":
         // The homeserver gives a ghost nothing before it has joined, which the bridge may hear of later.
-        if (opening.reason === "event_unavailable" && clock.now() < envelope.admittedAt + GRACE_MS)
-          return againSoon(envelope, ghosts.length < all.length);
+        if (opening.reason === "event_unavailable" && clock.now() < fetchUntil)
+          return againSoon(envelope, isShared);
         return giveUp(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
         return distrusted(envelope, { ghosts, event: opening.event });
