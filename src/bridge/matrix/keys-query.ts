@@ -91,9 +91,10 @@ export function createKeysClaim() {
       const isTooLarge = outcome.kind === "retry" && outcome.cause === "too_large";
       const isOfOne = isTooLarge || (outcome.kind === "retry" && outcome.cause === "server_error");
       const isOwn = servers.join() === own;
-      // The homeserver's own users may be too many for one answer.
+      if (!isOfOne || (isOwn && !isTooLarge)) return outcome;
+      // The homeserver's own users may be too many for one answer; and a user whose keys alone are too large is left out.
       const parts = isOwn ? users.map((user) => [user]) : [...byServer.values()];
-      if (!isOfOne || (isOwn && (!isTooLarge || parts.length === 1))) return outcome;
+      if (isOwn && parts.length === 1) continue;
       failure = outcome;
       const half = Math.ceil(parts.length / 2);
       if (half === parts.length || (requests >= CLAIM_REQUESTS_MAX && !isOwn)) failed.push(...servers);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { createKeysClaim, readableKeys } from "../../../../src/bridge/matrix/keys-query.ts";
-import { ok } from "../../../../src/bridge/matrix/request-result.ts";
+import { ok, retry } from "../../../../src/bridge/matrix/request-result.ts";
 
 const EVE = "@eve:evil.test";
 const ALICE = "@alice:a.test";
@@ -40,6 +40,21 @@ describe("readable keys", () => {
       Object.values(counts).reduce((sum, count) => sum + count),
       101 * 19 + 150,
     );
+  });
+
+  it("of one user of the homeserver's own that are too large for an answer keep no other's away [ENC-7] [DEL-10]", async () => {
+    const users = [ALICE, "@mallory:a.test", "@bob:a.test", "@carol:b.test"];
+    const isLarge = (user: string) => user.startsWith("@mallory");
+    const claimed = await createKeysClaim()(
+      { one_time_keys: Object.fromEntries(users.map((user) => [user, {}])) },
+      "a.test",
+      async ({ one_time_keys: asked }) =>
+        Object.keys(asked as object).some(isLarge)
+          ? retry("too_large")
+          : ok({ one_time_keys: asked, failures: {} }),
+    );
+    const others = users.filter((user) => !isLarge(user)).map((user) => [user, {}]);
+    assert.deepEqual(claimed, ok({ one_time_keys: Object.fromEntries(others), failures: {} }));
   });
 
   it("of a claim hold nothing of a text that stands in the place of an object [DEL-10]", async () => {
