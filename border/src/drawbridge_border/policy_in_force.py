@@ -2,8 +2,8 @@
 
 Invariants: a file that is absent, unreadable, empty of servers or without the local one denies everybody; a
 file whose content is refused changes nothing but raises an alarm, and denies everybody if nothing was in
-force before; servers are never taken from a file in part; an error while a file is taken up is one at each
-check, until it is taken up. A check that finds nothing new costs one stat(2).
+force before; servers are never taken from a file in part; any other error is raised at
+every check until the file has been read. A check that finds nothing new costs one stat(2).
 """
 
 import hashlib

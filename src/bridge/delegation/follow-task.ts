@@ -10,7 +10,7 @@ import { AnswerAssembly } from "./assemble-answer.ts";
 import { cancelAndFinish, cancelTask } from "./cancel-task.ts";
 import { type DelegationVerdict, endOfPhase, failed, finish } from "./outcomes.ts";
 import { type ClearedTarget, mayBeNew, recheck, stoppedFollowing } from "./recheck-policy.ts";
-import { ASKED_WAIT_MS_MAX, FOLLOW_VERDICTS } from "./retry-or-give-up.ts";
+import { FOLLOW_VERDICTS, grantedWait } from "./retry-or-give-up.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { recordAndSend } from "./send-reply.ts";
 
@@ -150,7 +150,7 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
     if (failure.kind === "protocol") faults++;
     const isTolerated = failure.kind === "protocol" && faults < FAULTS_MAX;
     if (verdict.kind === "end" && !isTolerated) return finish(failed("follow", verdict.reason));
-    const asked = Math.min(failure.retryAfterMs ?? 0, ASKED_WAIT_MS_MAX);
+    const asked = grantedWait(failure.retryAfterMs);
     const backoffMs = running.backoff(claimed.resumedFrom === "following" ? claimed.attempts : 0);
     return later(Math.max(backoffMs, asked), false);
   };

@@ -43,7 +43,9 @@ export const FOLLOW_VERDICTS: Readonly<Record<A2aFailureKind, FailureVerdict>> =
 /** Even past the deadline: a bridge that was away must not lose an answer because the agent is away for a moment. */
 const TRIES_MIN = 6;
 /** The longest wait that an agent or its issuer may ask for, before a question is sent again or its task is read again. */
-export const ASKED_WAIT_MS_MAX = 5 * 60_000;
+const ASKED_WAIT_MS_MAX = 5 * 60_000;
+
+export const grantedWait = (askedMs = 0): number => Math.min(askedMs, ASKED_WAIT_MS_MAX);
 
 /** In epoch milliseconds. The time begins with the first try: what waited behind a question, or for the bridge, is tried. */
 export const dispatchDeadline = ({ claimed, deps }: RunningDelegation) =>
@@ -66,7 +68,7 @@ export function retryOrGiveUp(
   const undelivered = reach === "surely_absent";
   if (undelivered && now + Math.max(backoffMs, askedMs) >= deadline) return finish(givenUp(reason));
   if (isLate && running.claimed.attempts >= TRIES_MIN) return finish(UNKNOWN);
-  const wakeAt = now + Math.max(backoffMs, Math.min(askedMs, ASKED_WAIT_MS_MAX));
+  const wakeAt = now + Math.max(backoffMs, grantedWait(askedMs));
   const note = { undelivered, reason };
   return { kind: "defer", wakeAt: isLate ? wakeAt : Math.min(wakeAt, deadline), reason, note };
 }

@@ -1,5 +1,5 @@
-// What becomes of a question whose request may have reached its agent without an answer (docs/decisions/0005-dispatch-at-most-once.md).
-// Invariant: it is sent again only if the agent dedupes by messageId, or its list shows no such task; after its deadline it is
+// What becomes of a question whose request may have reached its agent without an answer
+// (docs/decisions/0005-dispatch-at-most-once.md). Invariant: it is sent again only if the agent dedupes by messageId, or its list shows no such task; after its deadline it is
 // looked for once more, and ends `outcome_unknown` if that does not show whether the agent has it.
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";

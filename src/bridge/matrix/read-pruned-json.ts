@@ -1,6 +1,7 @@
 // Reading a body that may be larger than what is worth holding, however much the other side sends.
 // Invariants: nothing is kept beyond the bounds, in bytes, and in values of what other servers write; what is left out, and
-// each value of which only the name counts, becomes `null`, so that the rest is JSON whenever the whole was, and a caller can count what is missing.
+// each value of which only the name counts, becomes `null`, so that the rest is JSON whenever the whole was, and a caller
+// can count what is missing.
 import type { Body } from "../../runtime/http.ts";
 
 /** In bytes. */
