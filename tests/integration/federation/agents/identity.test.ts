@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { describe, it } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { importPinnedKey, verifyCard } from "../../../../src/cards/verify.ts";
 import { readPublicIdentity } from "../../../../src/cli/lib/agent-identity.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
@@ -36,6 +36,19 @@ async function refusedBy(guard: Guard, work: () => Promise<unknown> | unknown): 
       return true;
     },
   );
+}
+
+/** A new key of a partner's agent, pinned and proved, and what that wrote. */
+async function pinnedAnew(t: TestContext) {
+  const { federation, parts, weather, serve, decide } = await identities(t);
+  const fresh = await cardKey("lighthouse-card-2");
+  serve(await cardBy(fresh));
+  decide({ accepted: true, fingerprint: fingerprintOf(fresh.identity) });
+  const { mock } = t.mock.method(federation.state, "write");
+  const options = { partner: "lighthouse", agent: WEATHER, identity: fresh.identity };
+  const shown = { replaces: "lighthouse-card-1", oldCard: await cardBy(weather) };
+  const result = await pinAgent(federation, parts, { ...options, ...shown });
+  return { result, mock };
 }
 
 describe("changing an agent's identity", () => {
@@ -433,14 +446,8 @@ describe("changing an agent's identity", () => {
   });
 
   it("a proved pin forgets the old key and keeps the new key's card in one write [PRT-1]", async (t) => {
-    const { federation, parts, weather, serve, decide } = await identities(t);
-    const fresh = await cardKey("lighthouse-card-2");
-    serve(await cardBy(fresh));
-    decide({ accepted: true, fingerprint: fingerprintOf(fresh.identity) });
-    const { mock } = t.mock.method(federation.state, "write");
-    const options = { partner: "lighthouse", agent: WEATHER, identity: fresh.identity };
-    const shown = { replaces: "lighthouse-card-1", oldCard: await cardBy(weather) };
-    assert.ok((await pinAgent(federation, parts, { ...options, ...shown })).complete);
+    const { result, mock } = await pinnedAnew(t);
+    assert.ok(result.complete);
     const written = mock.calls.flatMap(({ arguments: [name, value] }) => {
       const { old, last_card } = value as { old: unknown; last_card: unknown };
       return name.startsWith("agents/pin-") ? [[old === null, last_card === null]] : [];
@@ -452,14 +459,8 @@ describe("changing an agent's identity", () => {
   });
 
   it("a pin forgets what it rests on only when the evidence of that is on the disk [PRT-1]", async (t) => {
-    const { federation, parts, weather, serve, decide } = await identities(t);
-    const fresh = await cardKey("lighthouse-card-2");
-    serve(await cardBy(fresh));
-    decide({ accepted: true, fingerprint: fingerprintOf(fresh.identity) });
-    const { mock } = t.mock.method(federation.state, "write");
-    const options = { partner: "lighthouse", agent: WEATHER, identity: fresh.identity };
-    const shown = { replaces: "lighthouse-card-1", oldCard: await cardBy(weather) };
-    const { evidence } = await pinAgent(federation, parts, { ...options, ...shown });
+    const { result, mock } = await pinnedAnew(t);
+    const { evidence } = result;
     const kept = JSON.parse(readFileSync(evidence, "utf8"));
     assert.ok(kept.complete && kept.items.some(({ probe }: { probe: string }) => probe === "old_identity"));
     const own = mock.calls.map(({ arguments: [name] }) => name).filter((name) => name.startsWith("agents/"));
