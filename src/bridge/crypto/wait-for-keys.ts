@@ -35,7 +35,7 @@ const SOON_ATTEMPTS_MAX = 2;
 const GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
 /** How long an event that no ghost of this process could fetch is left to the processes of its room's other ghosts, once it is due. */
-const OTHERS_TURN_MS = 1_500;
+const OTHERS_TURN = { firstMs: 1_500, maxMs: 30_000 };
 
 export interface IntakeEnvelopeObserver {
   ended(end: "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired"): void;
@@ -117,9 +117,9 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return giveUp(envelope, "event_unavailable");
     if (envelope.questionWaits) return againSoon(envelope);
-    // The ghost of another process may have the event, and wait for its key.
+    // The ghost of another process may have the event, and wait for its key: then that process ends the wait.
     const isShared = ghosts.length < all.length;
-    const fetchUntil = isShared ? envelope.deadline : envelope.admittedAt + GRACE_MS;
+    const fetchUntil = (isShared ? envelope.deadline : envelope.admittedAt) + GRACE_MS;
     const opening = await open(claimed, draining);
     switch (opening.kind) {
       case "opened":
@@ -142,7 +142,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   async function againSoon(envelope: ClaimedIntakeEnvelope, isOthersTurn = false): Promise<void> {
     const now = clock.now();
     const wakeAt = now + backoffMs(RETRY, Math.min(envelope.attempts, SOON_ATTEMPTS_MAX));
-    if (isOthersTurn) leftToOthers.set(envelope.event, wakeAt + OTHERS_TURN_MS);
+    if (isOthersTurn) leftToOthers.set(envelope.event, wakeAt + backoffMs(OTHERS_TURN, envelope.attempts));
     await ledger.envelopes.defer(envelope, wakeAt, { prolonged: now >= envelope.deadline });
   }
 

@@ -520,8 +520,26 @@ describe("IntakeEnvelopeWorker", () => {
     );
     await bridge.pass(30_000, 1_000);
     assert.deepEqual(await bridge.states(), { $e1: "awaiting_key" }, "the other may wait for its key");
-    await bridge.pass(KEY_WAIT_MS, 30_000);
+    await bridge.pass(KEY_WAIT_MS + 60_000, 30_000);
     assert.deepEqual(await bridge.states(), { $e1: "event_unavailable" });
+  });
+
+  it("an event that another process's ghost alone can fetch is tried ever more rarely, and its wait is ended there, with a notice [ENC-5] [ENC-6]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(member(ghost("math"), "join"));
+    bridge.devices.owns = (one) => one === ghost("docs");
+    await bridge.bring(sealed("e1"));
+    bridge.homeserver.set("$e1", undefined);
+    await bridge.pass(120_000);
+    const [{ attempts } = {}] = await bridge.rows("SELECT attempts FROM bridge_encrypted_intake");
+    assert.ok(Number(attempts) <= 8, `${attempts} attempts`);
+    await bridge.pass(KEY_WAIT_MS - 120_000, 30_000);
+    assert.deepEqual(await bridge.states(), { $e1: "awaiting_key" });
+    bridge.devices.owns = (one) => one === ghost("math");
+    bridge.homeserver.set("$e1", sealed("e1"));
+    await bridge.pass(60_000, 5_000);
+    assert.deepEqual(await bridge.states(), { $e1: "key_wait_elapsed" });
+    assert.deepEqual(await bridge.rows("SELECT kind FROM bridge_notices"), [{ kind: "keys_missing" }]);
   });
 
   it("the session for an answer is begun before the question is read, where the room has one ghost [DEL-9]", async (t) => {
