@@ -3,6 +3,7 @@
 // last; leases are renewed meanwhile; a drain finishes each, gives it back, or leaves it to its lease.
 import { dirname, resolve } from "node:path";
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
+import { WorkLoop } from "../../runtime/work-loop.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { ClaimSlot } from "../ledger/admission-types.ts";
@@ -23,6 +24,7 @@ import { createTyping } from "./typing.ts";
 const DRAIN_GRACE_MS = 2_000;
 /** After so long without a claim the process was stopped, or the database away. */
 const GAP_MS = 60_000;
+const PASS_HEADS_MS = 5_000;
 
 interface Claim {
   readonly claimed: ClaimedDelegation;
@@ -33,6 +35,9 @@ export class DelegationWorker implements DelegationHost {
   readonly #deps: DelegationDependencies;
   readonly #keeper: ReturnType<typeof createLeaseKeeper>;
   readonly #queue: WorkQueue<Claim>;
+  readonly #passing: WorkLoop;
+  /** Whether the last claim took all that it could. */
+  #hasFreeSlots = false;
   readonly #active = new Map<string, RunningDelegation>();
   /** The agents of questions that are being admitted and claimed. */
   readonly #reserved = new Set<{ readonly agent: AgentId }>();
@@ -52,11 +57,16 @@ export class DelegationWorker implements DelegationHost {
       giveBack: (claims) => this.#giveBack(claims.map(({ claimed }) => claimed.lease)),
       onError: () => deps.log.warn({ event: "delegations_not_claimed" }),
     });
+    this.#passing = new WorkLoop({
+      clock: deps.clock,
+      round: () => this.#passHeads(),
+      onError: () => deps.log.warn({ event: "heads_not_passed" }),
+      pollIntervalMs: PASS_HEADS_MS,
+    });
   }
 
   start(): void {
-    this.#queue.start();
-    this.#keeper.loop.start();
+    for (const part of [this.#queue, this.#keeper.loop, this.#passing]) part.start();
   }
 
   wake(): void {
@@ -108,7 +118,7 @@ export class DelegationWorker implements DelegationHost {
     for (const running of this.#active.values()) running.interrupt("drain");
     await Promise.race([drained, end]);
     timer.abort();
-    void this.#keeper.loop.drain();
+    for (const loop of [this.#keeper.loop, this.#passing]) void loop.drain();
   }
 
   get slots(): { readonly request: number; readonly stream: number; readonly free: number } {
@@ -158,7 +168,15 @@ export class DelegationWorker implements DelegationHost {
     const claimed = await ledger.claim({ holder, limit, now, leaseUntil, share });
     if (now - this.#claimedAt > GAP_MS) this.upSince = now;
     this.#claimedAt = now;
+    this.#hasFreeSlots = claimed.length < limit;
     return claimed.map((one) => ({ claimed: one, leaseUntil }));
+  }
+
+  async #passHeads(): Promise<void> {
+    const { ledger, clock, mayClaim } = this.#deps;
+    const now = clock.now();
+    if (!this.#hasFreeSlots || now - this.#claimedAt > GAP_MS || !mayClaim()) return;
+    if ((await ledger.passHeads(this.upSince, now)) > 0) this.wake();
   }
 
   async #work({ claimed, leaseUntil }: Claim): Promise<void> {

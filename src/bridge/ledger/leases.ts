@@ -1,7 +1,8 @@
 // Leases on delegations: claimed, renewed, released.
 // Invariants: a claim raises the fence, so that the WHERE of every earlier holder's write matches no row; the indexes it reads
 // hold heads of rooms, and what rooms are past, only; a head that ended while it waited is stepped over; one whose next try
-// comes after `limits.roomGate` gives the turn to its room's next delegation, and has a due time of its own from then on.
+// comes after `limits.roomGate`, or that nobody could claim for so long, gives the turn to its room's next delegation, and has
+// a due time of its own from then on.
 import type { Pool } from "pg";
 import type { AgentId, EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { allEnded, Batches } from "../../runtime/concurrency.ts";
@@ -214,6 +215,25 @@ const RELEASE = statement<{ id: string; fence: string }>("release")`
   )
   SELECT id, fence FROM held`;
 
+// Whoever has a slot for a head claims it at once: of these the slots of the agent are in use, or the ghost's owner claims
+// nothing. A room in which nobody else is asked keeps its order.
+const PASS_HEADS = statement("pass_heads")`
+  WITH held AS MATERIALIZED (
+    SELECT d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, r.head_at
+    FROM bridge_rooms r
+    JOIN bridge_delegations d
+      ON d.room_id = r.room_id || '' AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
+    WHERE r.head_at <= $2 AND d.lease_holder IS NULL AND d.state || '' IN ('queued', 'dispatching')
+      AND EXISTS (SELECT FROM bridge_delegations o WHERE o.room_id = d.room_id AND o.room_seq >= d.room_seq
+        AND o.terminal_at IS NULL AND o.ghost_mxid <> d.ghost_mxid)
+    ORDER BY r.head_at LIMIT $1 FOR UPDATE OF r, d SKIP LOCKED
+  ), due AS (
+    UPDATE bridge_delegations d SET due_at = h.head_at FROM held h WHERE d.id = h.id
+  ), moved AS (
+    SELECT room_id, room_seq, room_ordinal, room_siblings FROM held
+  )${advanceRoom("$3", 0)} RETURNING 1`;
+const PASSED_MAX = 256;
+
 export function toClaimed(row: DelegationRow, holder: string, keys: ContentKeys): ClaimedDelegation {
   const { id, fence, sealedPrompt, answerEventId, ...fields } = row;
   const { sourceEventId, ghost } = fields;
@@ -315,6 +335,16 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         }
       }
       return claimed;
+    },
+
+    /**
+     * Has rooms go on in which a head that nobody has claimed for `roomGateMs`, though somebody has looked since `since`, holds up
+     * another ghost's question. To be called while slots are free. Returns how many went on, at most 256.
+     */
+    async passHeads(since: number, now: number): Promise<number> {
+      const before = now - roomGateMs;
+      if (before < since) return 0;
+      return (await PASS_HEADS.rows(pool, [PASSED_MAX, toTime(before), toTime(now)])).length;
     },
 
     /** Work on delegations that are not in `held` must be dropped; those in `canceled` are to be canceled. */

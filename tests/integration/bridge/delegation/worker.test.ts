@@ -98,6 +98,23 @@ describe("delegation worker", () => {
     assert.equal(await count("agent_id = 'docs' AND lease_holder IS NOT NULL"), 2);
   });
 
+  it("a room goes on after a minute though the slots of its head's agent are all in use, and another agent's question there is asked [DEL-1] [DEL-10]", async (t) => {
+    const { agent, fixture, harness, admit, count } = await setUp(t);
+    agent.fault("send", { kind: "hang" }, 1_000);
+    for (let index = 0; index < 12; index++) await admit(`hang${index}`, `room ${index}`);
+    const other = { ghost: ghost("other"), agent: "other" as AgentId, room: room("room 11") };
+    await fixture.admit([job("other", other)]);
+    const askedAt = harness.clock.now();
+    const tried = async () => (await count("agent_id = 'other' AND retry_reason IS NOT NULL")) === 1;
+    harness.worker("one", { agentConcurrency: 2, agentRequestTimeout: 3_600_000 }).start();
+    await harness.until(() => agent.requestsOf("send").length === 2, 0);
+    await harness.clock.advance(50_000);
+    assert.equal(await tried(), false, "the head may still get on");
+    await harness.until(tried);
+    assert.ok(harness.clock.now() - askedAt <= 75_000, String(harness.clock.now() - askedAt));
+    assert.equal(agent.requestsOf("send").length, 2);
+  });
+
   it("a question that is claimed as it is admitted takes a slot, as long as half of its agent's share is left", async (t) => {
     const { agent, fixture, harness, count } = await setUp(t);
     agent.fault("send", { kind: "hang" }, 100);

@@ -54,6 +54,32 @@ describe("leases", () => {
     assert.deepEqual(await claimed(60, 64), [20, 20, 20]);
   });
 
+  it("that nobody takes hold their rooms for a minute, where others' questions wait behind them, and are claimed later by themselves [DEL-1] [DEL-10]", async (t) => {
+    const { delegations, admit, rows } = await ledgerFixture(t);
+    const math = { ghost: ghost("math"), agent: "math" as AgentId };
+    for (const name of ["full", "away", "own", "leased"]) {
+      await admit([job(`${name}1`, { room: room(name) })]);
+      const behind = name === "own" ? {} : math;
+      await admit([job(`${name}2`, { room: room(name), ...behind })]);
+    }
+    await rows("UPDATE bridge_rooms SET encrypted = true WHERE room_id = '!away'");
+    await rows(`UPDATE bridge_delegations SET lease_holder = 'two', lease_until = '2027-01-01'
+      WHERE matrix_event_id = '$leased1'`);
+    const full = { most: 2, inProgress: new Map([["docs" as AgentId, 2]]) };
+    const claim = async (now: number, options = {}) => {
+      const request = { holder: "one", limit: 9, now, leaseUntil: now + LEASE_MS, ghosts: [ghost("math")] };
+      return (await delegations.claim({ ...request, ...options })).map(({ sourceEventId }) => sourceEventId);
+    };
+    assert.deepEqual(await claim(T0, { share: full }), []);
+    const late = T0 + ROOM_GATE_MS;
+    assert.equal(await delegations.passHeads(T0, late - 1), 0, "the heads may still get on");
+    assert.equal(await delegations.passHeads(T0 + 1, late), 0, "nobody has looked for so long");
+    assert.equal(await delegations.passHeads(T0, late), 2);
+    assert.deepEqual((await claim(late, { share: full })).sort(), ["$away2", "$full2"]);
+    assert.deepEqual((await claim(late, { ghosts: [ghost("docs")] })).sort(), ["$away1", "$full1", "$own1"]);
+    assert.equal(await delegations.passHeads(T0, late), 0);
+  });
+
   it("are claimed and released without a wait for the disk, unless that says that the agent has nothing of a try", async (t) => {
     const { delegations, admit, claimOne, pool } = await ledgerFixture(t);
     await pool.query(`
