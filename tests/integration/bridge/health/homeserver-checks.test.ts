@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import { Registry } from "prom-client";
+import { createObserveServer } from "../../../../src/bridge/health/health-server.ts";
 import { selfCheck } from "../../../../src/bridge/health/homeserver-checks.ts";
 import type { ServerName } from "../../../../src/domain/identifiers.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
@@ -8,8 +10,8 @@ import { ghost } from "../../../support/ledger.ts";
 
 const WHOAMI = { user_id: "@drawbridge:a.test" };
 
-/** What the first failing check says, on a homeserver that is well but for `script`. */
-async function hintOf(t: TestContext, script: (path: string) => ReturnType<Script> | undefined) {
+/** The checks, on a homeserver that is well but for `script`. */
+async function checksOn(t: TestContext, script: (path: string) => ReturnType<Script> | undefined) {
   const server = await scriptedHomeserver(t, ({ path, query }) => {
     const scripted = script(path);
     if (scripted !== undefined) return scripted;
@@ -32,8 +34,13 @@ async function hintOf(t: TestContext, script: (path: string) => ReturnType<Scrip
       hsToken: { env: "B" },
     },
   };
-  const checks = await selfCheck({ config, homeserver, ghosts, ghost: ghost(), listening: true });
-  return checks.find(({ ok }) => !ok);
+  return () => selfCheck({ config, homeserver, ghosts, ghost: ghost(), listening: true });
+}
+
+/** What the first failing check says. */
+async function hintOf(...on: Parameters<typeof checksOn>) {
+  const check = await checksOn(...on);
+  return (await check()).find(({ ok }) => !ok);
 }
 
 describe("self-check against a faulty homeserver", () => {
@@ -63,5 +70,27 @@ describe("self-check against a faulty homeserver", () => {
     assert.match((await ping(404, "M_UNRECOGNIZED"))?.hint ?? "", /may be too old/);
     assert.match((await ping(504, "M_CONNECTION_TIMEOUT"))?.hint ?? "", /cannot reach the bridge/);
     assert.match((await ping(502, "M_BAD_STATUS"))?.hint ?? "", /another hs_token/);
+  });
+
+  it("the first process becomes ready behind a load balancer that passes nothing on before [OPS-2]", async (t) => {
+    let hasServer = false;
+    const check = await checksOn(t, (path) =>
+      path.endsWith("/ping") && !hasServer
+        ? { status: 502, body: { errcode: "M_BAD_STATUS", status: 503 } }
+        : undefined,
+    );
+    let checks = await check();
+    const observe = createObserveServer({
+      registry: new Registry(),
+      readiness: async () => checks,
+      agentsDigest: () => "",
+      encryption: "refuse",
+    });
+    t.after(() => observe.close());
+    const failing = checks.filter(({ ok }) => !ok).map(({ name }) => name);
+    assert.deepEqual(failing, ["bridge_reachable"], "what is wrong is shown all the same");
+    hasServer = (await observe.inject("/readyz")).statusCode === 200;
+    checks = await check();
+    assert.ok(checks.every(({ ok }) => ok));
   });
 });
