@@ -31,10 +31,10 @@ const LEASE_MS = 2 * 60_000;
 const RETRY = { firstMs: 1_000, maxMs: 30_000 };
 /** What waits for something that may end at any moment is tried again after a few seconds at most. */
 const SOON_ATTEMPTS_MAX = 2;
-/** How long a device may still turn out to be trusted, while its keys are queried, or an event to be readable. */
+/** How long a device may still turn out to be trusted, while its keys are queried, or an event to be readable, here or elsewhere. */
 const GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
-/** How long an event that no ghost of this process could fetch is left to the processes of its room's other ghosts, once it is due. */
+/** How long an event that no ghost of this process could read is left to the processes of its room's other ghosts, once it is due. */
 const OTHERS_TURN = { firstMs: 1_500, maxMs: 30_000 };
 
 export interface IntakeEnvelopeObserver {
@@ -117,9 +117,11 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     // Every ghost has left, so none may read the event any more.
     if (ghosts.length === 0) return giveUp(envelope, "event_unavailable");
     if (envelope.questionWaits) return againSoon(envelope);
-    // The ghost of another process may have the event, and wait for its key: then that process ends the wait.
+    // The ghost of another process may have the event, and wait for its key: then that process ends the wait. Or it has the key,
+    // which was withheld from the ghosts of this one, or came wrong to them.
     const isShared = ghosts.length < all.length;
     const fetchUntil = (isShared ? envelope.deadline : envelope.admittedAt) + GRACE_MS;
+    const keyUntil = isShared ? envelope.admittedAt + GRACE_MS : 0;
     const opening = await open(claimed, draining);
     switch (opening.kind) {
       case "opened":
@@ -128,6 +130,7 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
         // The homeserver gives a ghost nothing before it has joined, which the bridge may hear of later.
         if (opening.reason === "event_unavailable" && clock.now() < fetchUntil)
           return againSoon(envelope, isShared);
+        if (opening.event !== undefined && clock.now() < keyUntil) return againSoon(envelope, true);
         return giveUp(envelope, opening.reason, opening.event && { ghosts, event: opening.event });
       case "not_trusted":
         return distrusted(envelope, { ghosts, event: opening.event });

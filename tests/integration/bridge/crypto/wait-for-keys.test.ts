@@ -542,6 +542,29 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.rows("SELECT kind FROM bridge_notices"), [{ kind: "keys_missing" }]);
   });
 
+  for (const [what, answer] of [
+    [
+      "whose key is withheld from the ghosts of this process",
+      { kind: "missing_key", withheld: "m.unverified" },
+    ],
+    [
+      "of which another's key came to the ghosts of this process",
+      { kind: "refused", reason: "sender_mismatch" },
+    ],
+  ] as const) {
+    it(`an event ${what} is left for a while to the process of the room's other ghost [DEL-9] [ENC-6]`, async (t) => {
+      const bridge = await setUp(t);
+      await bridge.bring(member(ghost("math"), "join"));
+      bridge.devices.owns = (one) => one === ghost("docs");
+      bridge.devices.onDecrypt = () => answer;
+      await bridge.bring(sealed("e1"));
+      await bridge.pass(10_000);
+      assert.deepEqual(await bridge.states(), { $e1: "awaiting_key" });
+      await bridge.pass(20_000);
+      assert.notDeepEqual(await bridge.states(), { $e1: "awaiting_key" }, "the other has no other key");
+    });
+  }
+
   it("the session for an answer is begun before the question is read, where the room has one ghost [DEL-9]", async (t) => {
     const bridge = await setUp(t);
     bridge.devices.onDecrypt = () => ({ kind: "unavailable" });
