@@ -7,7 +7,7 @@ import { isObject, type UnknownObject } from "../../domain/json.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
 import type { DeviceIdentity } from "../ledger/crypto-stores.ts";
 import type { GhostActor, HomeserverHttp, HomeserverOptions } from "./http.ts";
-import { createKeysClaim, createKeysQuery, readableKeys } from "./keys-query.ts";
+import { createKeysClaim, createKeysQuery, createPatience, readableKeys } from "./keys-query.ts";
 import type { PruneBounds } from "./read-pruned-json.ts";
 import { mapValue, type Outcome, unlessRefused } from "./request-result.ts";
 
@@ -71,12 +71,14 @@ export type PublishedDevice = { readonly identity: DeviceIdentity; readonly cros
 export class DeviceApi {
   readonly #http: HomeserverHttp;
   readonly #keysQuery: ReturnType<typeof createKeysQuery>;
-  readonly #keysClaim = createKeysClaim();
+  readonly #keysClaim: ReturnType<typeof createKeysClaim>;
   #questions = 0;
 
   constructor(http: HomeserverHttp, { clock, onKeysTooLarge }: HomeserverOptions) {
     this.#http = http;
-    this.#keysQuery = createKeysQuery(clock, onKeysTooLarge);
+    const patience = createPatience(clock);
+    this.#keysQuery = createKeysQuery(clock, patience, onKeysTooLarge);
+    this.#keysClaim = createKeysClaim(patience);
   }
 
   async submit(actor: GhostActor, request: OutgoingRequest): Promise<Outcome<string>> {

@@ -2,7 +2,7 @@
 // Invariants: a request whose answer is too large is made again by halves, and what a machine could not read is left out,
 // so that one user's keys, or one server's answer, keep no other's away; a user, and the users of a server in one answer,
 // have a bounded number of devices, because an answer is encrypted for each; whose keys alone are too large is reported
-// and left out until a growing wait has passed, and so is a server for which the homeserver waits too long.
+// and left out until a growing wait has passed, and so is a server for which the homeserver waits too long, at once or by and by.
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../../domain/clock.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
@@ -15,11 +15,68 @@ const REMEMBERED_MAX = 1_000;
 const TOO_LARGE = refused(413, "ORG.DRAWBRIDGE.KEYS_TOO_LARGE");
 
 type Send = (body: UnknownObject) => Promise<Outcome<UnknownObject>>;
+type AskedUser = readonly [user: string, asked: unknown];
 
 const serverIn = (user: string) => user.slice(user.indexOf(":") + 1);
 
+/** What is answered so soon has kept nobody waiting. */
+const QUICK_MS = 2_000;
+/** So long a server may keep a ghost's requests waiting, which all its rooms wait for; from then on a part of the time. */
+const PATIENCE_MS = 5 * 60_000;
+const PATIENCE_PART = 1 / 20;
+/** Of one request, whatever the machine's clock does meanwhile. */
+const WAITED_MS_MAX = 60_000;
+/** Servers that were slow together are asked apart for so long. */
+const APART_MS = 60 * 60_000;
+
+export type Patience = ReturnType<typeof createPatience>;
+
+/** With servers that answer late, though in time, again and again. The homeserver says only how long all of a request took. */
+export function createPatience(clock: Pick<Clock, "now">) {
+  const waited = new LRUCache<string, { ms: number; at: number }>({ max: REMEMBERED_MAX });
+  const parts = new LRUCache<string, { part: number; until: number }>({ max: REMEMBERED_MAX });
+  let lastPart = 0;
+  const waitedMs = (server: string) => {
+    const { ms = 0, at = 0 } = waited.get(server) ?? {};
+    return Math.max(0, ms - Math.max(0, clock.now() - at) * PATIENCE_PART);
+  };
+  const partOf = ([user]: AskedUser) => {
+    const { part = 0, until = 0 } = parts.get(serverIn(user)) ?? {};
+    return clock.now() < until ? part : 0;
+  };
+  return {
+    isOver: (server: string) => waitedMs(server) > PATIENCE_MS,
+
+    /** The users by what is asked in one request. */
+    apart: (users: readonly AskedUser[]) => [...Map.groupBy(users, partOf).values()],
+
+    /** Makes a request about users of these servers, without the homeserver itself. */
+    async timed<T>(servers: readonly string[], request: () => Promise<T>): Promise<T> {
+      const begun = clock.now();
+      const answer = await request();
+      const now = clock.now();
+      const [server] = servers;
+      if (now - begun <= QUICK_MS || server === undefined) return answer;
+      if (servers.length === 1) {
+        // Other ghosts' requests may have waited at the same time.
+        const since = Math.max(begun, waited.get(server)?.at ?? 0, now - WAITED_MS_MAX);
+        waited.set(server, { ms: waitedMs(server) + Math.max(0, now - since), at: now });
+      }
+      // Of several the slow one is found by halves.
+      for (const [index, one] of servers.entries())
+        parts.set(one, { part: lastPart + 1 + (index % 2), until: now + APART_MS });
+      lastPart += 2;
+      return answer;
+    },
+  };
+}
+
 /** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
-export function createKeysQuery(clock: Pick<Clock, "now">, onTooLarge = (_user: string): void => {}) {
+export function createKeysQuery(
+  clock: Pick<Clock, "now">,
+  patience: Patience,
+  onTooLarge = (_user: string): void => {},
+) {
   /** Users and servers. */
   const leftOut = new LRUCache<string, { until: number; times: number }>({ max: REMEMBERED_MAX });
   const waits = (name: string) => clock.now() < (leftOut.peek(name)?.until ?? 0);
@@ -30,16 +87,18 @@ export function createKeysQuery(clock: Pick<Clock, "now">, onTooLarge = (_user: 
   /** @param own the homeserver itself, whose silence is no other server's doing */
   return async (body: UnknownObject, own: string, send: Send): Promise<Outcome<UnknownObject>> => {
     const users = Object.entries((body["device_keys"] ?? {}) as UnknownObject);
-    const isAsked = ([user]: readonly [string, unknown]) => !waits(user) && !waits(serverIn(user));
-    const open = [users.filter(isAsked)].filter(({ length }) => length > 0);
+    const isLeftOut = (server: string) => waits(server) || patience.isOver(server);
+    const open = patience.apart(users.filter(([user]) => !waits(user) && !isLeftOut(serverIn(user))));
     const answers: UnknownObject[] = [];
     while (answers.length < ANSWERS_MAX) {
       const group = open.shift();
       if (group === undefined) break;
-      const outcome = await send({ ...body, device_keys: Object.fromEntries(group) });
+      const byServer = Map.groupBy(group, (one) => serverIn(one[0]));
+      const others = [...byServer.keys()].filter((server) => server !== own);
+      const device_keys = Object.fromEntries(group);
+      const outcome = await patience.timed(others, () => send({ ...body, device_keys }));
       const cause = outcome.kind === "retry" ? outcome.cause : undefined;
       const [[user] = [""]] = group;
-      const byServer = Map.groupBy(group, (one) => serverIn(one[0]));
       if (outcome.kind === "ok") {
         answers.push(outcome.value);
         for (const server of byServer.keys()) leftOut.delete(server);
@@ -70,11 +129,15 @@ const VAIN_CLAIMS_MAX = 3;
 const CLAIM_REQUESTS_MAX = 32;
 
 /** `POST /keys/claim` for several servers. One of which nothing can be claimed is reported as out of reach. */
-export function createKeysClaim() {
+export function createKeysClaim(patience: Patience) {
   const vain = new LRUCache<string, number>({ max: REMEMBERED_MAX });
   /** @param own the homeserver itself, whose failure is no other server's doing */
   return async (body: UnknownObject, own: string, send: Send): Promise<Outcome<UnknownObject>> => {
-    const open = [Object.entries((body["one_time_keys"] ?? {}) as UnknownObject)];
+    const asked = Map.groupBy(Object.entries((body["one_time_keys"] ?? {}) as UnknownObject), ([user]) =>
+      patience.isOver(serverIn(user)),
+    );
+    const late = new Set(asked.get(true)?.map(([user]) => serverIn(user)));
+    const open = patience.apart(asked.get(false) ?? []);
     const answers: UnknownObject[] = [];
     const failed: string[] = [];
     let failure: Outcome<UnknownObject> | undefined;
@@ -82,7 +145,9 @@ export function createKeysClaim() {
       const users = open.shift() ?? [];
       const byServer = Map.groupBy(users, ([user]) => serverIn(user));
       const servers = [...byServer.keys()];
-      const outcome = await send({ ...body, one_time_keys: Object.fromEntries(users) });
+      const one_time_keys = Object.fromEntries(users);
+      const others = servers.filter((server) => server !== own);
+      const outcome = await patience.timed(others, () => send({ ...body, one_time_keys }));
       if (outcome.kind === "ok") {
         answers.push(outcome.value);
         for (const server of servers) vain.delete(server);
@@ -103,7 +168,7 @@ export function createKeysClaim() {
     for (const server of failed) vain.set(server, (vain.get(server) ?? 0) + 1);
     const isGivenUp = failed.every((server) => (vain.get(server) ?? 0) >= VAIN_CLAIMS_MAX);
     if (answers.length === 0 && failure !== undefined && !isGivenUp) return failure;
-    const failures = Object.fromEntries(failed.map((server) => [server, {}]));
+    const failures = Object.fromEntries([...failed, ...late].map((server) => [server, {}]));
     return ok(merged([...answers, { one_time_keys: {}, failures }]));
   };
 }

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { createKeysClaim, readableKeys } from "../../../../src/bridge/matrix/keys-query.ts";
+import { createKeysClaim, createPatience, readableKeys } from "../../../../src/bridge/matrix/keys-query.ts";
 import { ok, retry } from "../../../../src/bridge/matrix/request-result.ts";
+import { systemClock } from "../../../../src/domain/clock.ts";
 
 const EVE = "@eve:evil.test";
 const ALICE = "@alice:a.test";
@@ -45,7 +46,7 @@ describe("readable keys", () => {
   it("of one user of the homeserver's own that are too large for an answer keep no other's away [ENC-7] [DEL-10]", async () => {
     const users = [ALICE, "@mallory:a.test", "@bob:a.test", "@carol:b.test"];
     const isLarge = (user: string) => user.startsWith("@mallory");
-    const claimed = await createKeysClaim()(
+    const claimed = await createKeysClaim(createPatience(systemClock))(
       { one_time_keys: Object.fromEntries(users.map((user) => [user, {}])) },
       "a.test",
       async ({ one_time_keys: asked }) =>
@@ -59,8 +60,10 @@ describe("readable keys", () => {
 
   it("of a claim hold nothing of a text that stands in the place of an object [DEL-10]", async () => {
     const answer = { one_time_keys: "text", failures: "text" };
-    const claimed = await createKeysClaim()({ one_time_keys: { [EVE]: {} } }, "a.test", async () =>
-      ok(answer),
+    const claimed = await createKeysClaim(createPatience(systemClock))(
+      { one_time_keys: { [EVE]: {} } },
+      "a.test",
+      async () => ok(answer),
     );
     assert.deepEqual(claimed, ok({ one_time_keys: {}, failures: {} }));
   });
