@@ -150,11 +150,19 @@ describe("Catchup", () => {
     assert.deepEqual(taken, [["$q"]]);
   });
 
-  it("transactions do not wait and nothing is requested when the catchup is switched off [INT-8]", async (t) => {
-    const { catchup, homeserver, isReady } = await catchingUp(t, { rooms: false });
+  it("transactions do not wait and no room is read when the catchup is switched off, and a stop of the homeserver is noticed [INT-8] [OPS-2]", async (t) => {
+    const { catchup, state, positions, taken, reported, until, watching, isReady, homeserver } =
+      await catchingUp(t, { rooms: false });
+    state.lost = [QUESTION];
     catchup.start();
     assert.equal((await isReady())(), true);
-    assert.deepEqual(homeserver.requests, []);
+    await until("it watches", () => watching() === 1);
+    state.isUp = false;
+    homeserver.dropConnections();
+    await until("the stop is noticed", () => reported.includes("down"));
+    state.isUp = true;
+    await until("its return is noticed", () => reported.length === 3, 100);
+    assert.deepEqual([reported, taken, positions.size], [["up", "down", "up"], [], 0]);
   });
 
   it("the catchup of keys runs before that of rooms, and its failure does not hold that up [INT-8]", async (t) => {
