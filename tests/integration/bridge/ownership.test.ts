@@ -3,14 +3,17 @@ import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { Client } from "pg";
 import { pino } from "pino";
+import { applyRoomState } from "../../../src/bridge/ledger/memberships.ts";
+import { writeNotices } from "../../../src/bridge/ledger/notices.ts";
 import {
   openProcessConnection,
   type ProcessConnection,
   releaseEnded,
 } from "../../../src/bridge/ledger/processes.ts";
+import { STATUS_AFTER_MS } from "../../../src/bridge/ledger/status-messages.ts";
 import { Ownership } from "../../../src/bridge/ownership.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
-import type { GhostMxid } from "../../../src/domain/identifiers.ts";
+import type { GhostMxid, UserId } from "../../../src/domain/identifiers.ts";
 import { eventually } from "../../support/encrypted-bridge.ts";
 import {
   ACCEPTED,
@@ -118,6 +121,20 @@ describe("the processes on one database", () => {
     await until("the roles moved", () => second.ownership.owns("audit") && second.ownership.owns("catchup"));
   });
 
+  it("what a process owns is neither taken nor given up by another that is alive [DEL-9] [ENC-2]", async (t) => {
+    const { connect } = await processes(t);
+    const [owner, other] = [await connect(), await connect()];
+    const [own = assert.fail(), free = assert.fail()] = GHOSTS;
+    assert.deepEqual(await owner.take([own]), [own]);
+    // Two processes may have seen it free at the same time; and one may give up late what has passed to another.
+    assert.deepEqual(await other.take([own, free]), [free]);
+    await other.giveUp([own]);
+    const { owners } = await other.observe();
+    assert.deepEqual([owners.get(own), owners.get(free)], [owner.process, other.process]);
+    await owner.giveUp([own]);
+    assert.deepEqual(await other.take([own]), [own]);
+  });
+
   it("the ghosts of a process that ended are taken within two looks of another [DEL-9]", async (t) => {
     const { begin } = await processes(t);
     const first = await begin();
@@ -127,6 +144,7 @@ describe("the processes on one database", () => {
       () => second.ownership.ghosts.length === 2 && first.ownership.ghosts.length === 2,
     );
     await first.kill();
+    assert.equal(first.ownership.owns("audit"), false, "from the end of its connection on");
     await until("the other saw it twice", () => second.observed.filter((live) => live === 1).length >= 2);
     assert.equal(second.ownership.ghosts.length, 4);
     assert.equal(first.ownership.claimant, undefined, "it claims nothing any more");
@@ -152,6 +170,10 @@ describe("the processes on one database", () => {
     await first.ownership.giveUpGhosts();
     await until("the other has all", () => second.ownership.ghosts.length === 4);
     assert.ok(first.ownership.claimant, "it still works");
+    await first.connections[0]?.close();
+    await until("it works again", () => first.connections.length === 2 && first.ownership.isAlive);
+    const { live, sharing } = (await second.connections[0]?.observe()) ?? assert.fail();
+    assert.deepEqual([live.length, sharing], [2, 1], "it has no share on its next connection either");
   });
 
   it("a ghost whose machine is closed late delays no other, and is taken once it is closed [DEL-9]", async (t) => {
@@ -240,6 +262,43 @@ describe("the processes on one database", () => {
     await assert.rejects(delegations.defer(lost.lease, T0), { code: "lease_lost" });
     await assert.rejects(ledger.envelopes.expire(waiting, "key_wait_elapsed", T0), { code: "lease_lost" });
     assert.deepEqual(await rows("SELECT state FROM bridge_encrypted_intake"), [{ state: "awaiting_key" }]);
+  });
+
+  it("what a process that ended was to say or to join is done by another at once, and not by a late write [DEL-9] [NOT-1]", async (t) => {
+    const { fixture, connect } = await processes(t);
+    const { ledger, admit, pool } = fixture;
+    const ended = await connect();
+    const at = T0 + STATUS_AFTER_MS;
+    await admit([job("q1")]);
+    await writeNotices(
+      pool,
+      [{ kind: "help", room: room("r"), ghost: ghost(), source: event("q1"), threadRoot: undefined }],
+      T0,
+      0,
+    );
+    const inviter = "@alice:a.test" as UserId;
+    const invited = { kind: "ghost", membership: "invite", inviter, direct: false, hasAgent: true } as const;
+    await applyRoomState(pool, [{ ...invited, room: room("r"), ghost: ghost() }], T0);
+    const claim = async (holder: string) => {
+      const request = { holder, limit: 1, now: at, leaseUntil: at + LEASE_MS };
+      const { notices, statuses, memberships } = ledger;
+      const said = [await notices.claim(request), await statuses.claim(request)] as const;
+      return [...said, await memberships.claim(request)] as const;
+    };
+    const [[notice], [status], [membership]] = await claim(ended.process);
+    assert.ok(notice && status && membership);
+    await ended.close();
+    let free = 0;
+    const released = async () => {
+      free += await releaseEnded(pool, at);
+      return free === 3 || undefined;
+    };
+    await eventually("all three are released", released, 5_000);
+    await ledger.notices.drop(notice);
+    await ledger.statuses.end(status);
+    await ledger.memberships.recordLeft(membership, at);
+    const counts = (await claim("other")).map(({ length }) => length);
+    assert.deepEqual(counts, [1, 1, 1]);
   });
 
   it("a question whose agent was called is looked for two seconds after its release: the agent may still be storing the task [DEL-7] [DEL-9]", async (t) => {
