@@ -1,7 +1,13 @@
 // Ghosts' devices and read positions: a write about one device never touches another.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import {
+  claimCryptoStore,
+  cryptoRecord,
+  writeCryptoRecords,
+} from "../../../../src/bridge/ledger/crypto-stores.ts";
 import { createGhosts, createReadPositions } from "../../../../src/bridge/ledger/ghosts.ts";
+import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { testDatabase } from "../../../support/database.ts";
 import { BEGIN_PATIENT, ghost, ledgerFixture, T0, untilWaiting } from "../../../support/ledger.ts";
 
@@ -98,7 +104,7 @@ describe("ghosts", () => {
       );
     try {
       await writer.query(BEGIN_PATIENT);
-      await writer.query("SELECT FROM bridge_crypto_stores WHERE ghost_mxid = $1 FOR SHARE", [ghost()]);
+      await writeCryptoRecords(writer, [{ ghost: ghost(), fence: "1", records: [] }]);
       const reset = ledger.resetDevice(ghost(), "DEVICE", "NEW");
       await untilWaiting(pool, 1, reset);
       // Both: one that was there, which a reset the other way round has locked by now, and one that is new.
@@ -111,6 +117,36 @@ describe("ghosts", () => {
     }
     assert.equal((await pool.query("SELECT FROM bridge_crypto_records")).rowCount, 0);
     assert.equal((await pool.query("SELECT FROM bridge_crypto_stores")).rowCount, 0);
+  });
+
+  it("waits for a writer of the store before the next process opens it, which reads what was written [ENC-2] [DEL-9]", async (t) => {
+    const { pool } = await fixture(t);
+    const writer = await pool.connect();
+    const write = async (on: Queryable, value: string) => {
+      const key = Buffer.from("k");
+      const record = {
+        objectStore: "s",
+        key,
+        value: Buffer.from(value),
+        indexKey: undefined,
+        usedDay: undefined,
+      };
+      return (await writeCryptoRecords(on, [{ ghost: ghost(), fence: "1", records: [record] }])).size;
+    };
+    try {
+      await writer.query(BEGIN_PATIENT);
+      assert.equal(await write(writer, "in time"), 1);
+      const found = { deviceId: "DEVICE", sealedKey: Buffer.from("key") };
+      const claiming = claimCryptoStore(pool, ghost(), found, found.sealedKey);
+      await untilWaiting(pool, 1, claiming);
+      await writer.query("COMMIT");
+      assert.equal((await claiming)?.fence, "2");
+    } finally {
+      writer.release();
+    }
+    assert.equal(await write(pool, "too late"), 0);
+    const record = await cryptoRecord(pool, ghost(), "s", Buffer.from("k"));
+    assert.equal(record?.value?.toString(), "in time");
   });
 
   it("moves a read position only from the position that the caller has read [ENC-2]", async (t) => {
