@@ -30,6 +30,29 @@ describe("a question from the agent", () => {
     assert.equal((await say("late", "large", { replyTo: await lastSent("question") })).answers, 0);
   });
 
+  for (const [method, when] of [
+    ["endWait", "after"],
+    ["finish", "before"],
+  ] as const) {
+    it(`that nobody answered ends once when the process is killed ${when} ${method} [DEL-6] [DEL-9]`, async (t) => {
+      const { agent, harness, row, fixture } = await setUp(t);
+      const first = harness.mortal("first");
+      let isKilled = false;
+      first.onWrite = (each, instant) => {
+        if (isKilled || each !== method || instant !== when) return;
+        isKilled = true;
+        void first.kill();
+      };
+      first.worker.start();
+      await harness.until(() => isKilled, 10_000);
+      harness.worker("second").start();
+      await harness.until(() => row.outcome !== undefined, 10_000);
+      assert.deepEqual([row.outcome?.reason, harness.sent.length], ["input_wait_elapsed", 1]);
+      assert.equal(new Set(agent.behaviour.canceled).size, 1);
+      assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
+    });
+  }
+
   it("is canceled at the agent when its task asks for a sign-in instead, and the asker is told [DEL-6]", async (t) => {
     const { agent, harness, row, fixture, isPosted } = await setUp(t);
     harness.worker().start();

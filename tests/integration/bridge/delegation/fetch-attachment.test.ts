@@ -276,6 +276,32 @@ describe("a file that came with a question", () => {
     assert.deepEqual(agent.bodies[0], agent.bodies[1]);
   });
 
+  for (const [method, when, times] of [
+    ["claim", "after", 1],
+    ["beginDispatch", "before", 2],
+    ["beginDispatch", "after", 2],
+    ["recordAccepted", "before", 1],
+  ] as const) {
+    it(`goes to the agent once when the process is killed ${when} ${method} [DEL-6] [DEL-7]`, async (t) => {
+      const { agent, harness, events, ended, downloads } = await setUp(t, { lists: true });
+      await events(fileEvent());
+      const first = harness.mortal("first");
+      let isKilled = false;
+      first.onWrite = (each, instant) => {
+        if (isKilled || each !== method || instant !== when) return;
+        isKilled = true;
+        void first.kill();
+      };
+      first.worker.start();
+      await harness.until(() => isKilled);
+      harness.worker("second").start();
+      assert.partialDeepStrictEqual(await ended(), { reason: "answered" });
+      assert.deepEqual(agent.behaviour.prompts, ["what is this?"]);
+      assert.equal(agent.behaviour.files.length, 1);
+      assert.equal(downloads.length, times);
+    });
+  }
+
   it("may come back with each view of its task, beside an answer as large as one may be [DEL-7]", async (t) => {
     const limits = { answerBytes: 2_000 };
     for (const fault of [{ kind: "accept_then_drop" }, { kind: "cut", afterEvents: 1 }] as const) {
