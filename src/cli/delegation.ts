@@ -21,7 +21,7 @@ export const listCommand = defineCommand({
 The oldest come first. WAITS FOR: nothing (a bridge works on it), its turn (BEHIND names the delegation or the encrypted
 event at the head of its room), next try (after a failure, for LAST REASON), the agent (its task runs), the asker (the agent has
 asked something back), the homeserver (an answer or a question could not be delivered yet), a bridge
-(it is due, and no bridge has taken it).`,
+(it is due, and no bridge has taken it), its cancellation (it was canceled, and a bridge has yet to end it).`,
   async run(_, { config, room, json }) {
     const open = await onLedger(config, (operations, now) => operations.delegations(now, room));
     print({ json }, open.map(inJson), () => delegationTable(open));

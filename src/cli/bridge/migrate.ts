@@ -7,7 +7,7 @@ export const migrateCommand = defineCommand({
   options: [OPTION.bridge, OPTION.json],
   help: `
 A bridge does the same when it starts. Where its role may not change the schema, run this before, with the URL of a
-role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migrate. Bridges that run go on meanwhile.`,
+role that may, such as DATABASE_URL=postgres://owner@… drawbridge bridge migrate. Stop every bridge first.`,
   async run(_, options) {
     const config = fromConfigFile(options.config, "bridge", loadBridgeConfig);
     const applied = await onDatabase(config, async (_, migrated) => migrated);
