@@ -33,7 +33,7 @@ export async function readPruned(body: Body, bounds: PruneBounds): Promise<strin
 
 /**
  * Lists, objects and members in one such object, and in those that are kept of one event: a person's event has a few dozen,
- * and so has a room of a `/sync` that is thinned.
+ * and so has a room of a `/sync` that is thinned. An event that itself has more members than that is left out as a whole.
  */
 const ELEMENT_VALUES_MAX = 2_048;
 
@@ -74,6 +74,9 @@ class Thinner {
   #elementBytes = 0;
   #elementValues = 0;
   #eventValues = 0;
+  #eventMembers = 0;
+  /** Where the event begins in what is kept. */
+  #eventAt = 0;
 
   constructor(bounds: PruneBounds) {
     this.#bounds = bounds;
@@ -113,15 +116,24 @@ class Thinner {
         if (this.#depth === this.#place.depth) {
           this.#isInside = byte === this.#place.inside;
           this.#eventValues = 0;
+          this.#eventMembers = 0;
+          this.#keep(chunk.subarray(from, at));
+          from = at;
+          this.#eventAt = this.#kept.length;
         }
       } else if (byte === COLON) {
         this.#elementValues += 1;
+        if (this.#depth === this.#place.depth) this.#eventMembers += 1;
       } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
         this.#depth -= 1;
         if (this.#element !== undefined && this.#depth === this.#place.depth) {
           this.#collect(chunk.subarray(from, at + 1));
           from = at + 1;
           this.#endElement();
+        } else if (this.#depth === this.#place.depth - 1 && this.#bounds.what === "element_members") {
+          this.#keep(chunk.subarray(from, at + 1));
+          from = at + 1;
+          this.#endEvent();
         }
       }
     }
@@ -152,6 +164,12 @@ class Thinner {
     const isOver = what !== "element_members" && this.#listedBytes + this.#elementBytes > bytesMax;
     const isDense = this.#eventValues + this.#elementValues > ELEMENT_VALUES_MAX;
     return this.#elementBytes > elementBytesMax || isOver || isDense;
+  }
+
+  #endEvent(): void {
+    if (this.#eventMembers <= ELEMENT_VALUES_MAX) return;
+    this.#kept.length = this.#eventAt;
+    this.#keep(LEFT_OUT);
   }
 
   #endElement(): void {

@@ -145,6 +145,20 @@ describe("bounded reading of long lists", () => {
     });
   });
 
+  it("an event that itself has too many members is left out as a whole, and no list of names is [INT-7]", async () => {
+    const members = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, n) => [`m${n}`, n]));
+    const [plain, most, dense] = [{ content: { n: 1 } }, members(2_048), members(2_049)];
+    const events = [plain, { ...dense, content: { n: 1 } }, most, plain];
+    const body = { events, counts: { "@a:a.test": { DEVICE: members(50) } } };
+    for (const pieces of [[1_000], [499, 3]]) {
+      const read = JSON.parse((await thinned(body, { what: "element_members" }, pieces)) ?? "");
+      assert.deepEqual(read, { ...body, events: [plain, null, most, plain] });
+    }
+    const rooms = { rooms: { join: dense } };
+    assert.deepEqual(JSON.parse((await thinned(rooms, { what: "rooms" }, [1_000])) ?? ""), rooms);
+  });
+
   it("an answer without a list is not read beyond the bound", async () => {
     assert.equal(await thinned({ a: "x".repeat(1_000) }, { bytesMax: 100 }), undefined);
     assert.equal(await thinned("[".repeat(1_000), { bytesMax: 100 }), undefined);
