@@ -35,7 +35,7 @@ const CHANGES_VALUES_MAX = 4 * RESPONSE_VALUES_MAX;
 const PAGE_LIMIT = 100;
 /** Of a page that is too large. Written as ASCII, an event with an edit and an edited thread is below a megabyte. */
 const LARGE_PAGE_LIMIT = 10;
-/** Of such a page, whatever its senders fill the events with, and what other events say of them. */
+/** Of such a page alone, whatever its senders fill the events with, and what other events say of them. */
 const PAGE_VALUES_MAX = LARGE_PAGE_LIMIT * RESPONSE_VALUES_MAX;
 const ANSWERS_MAX = 10;
 
@@ -169,17 +169,17 @@ export class SyncApi {
 
   /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first. */
   async pageBack(reader: Reader, room: RoomId, from: string, since: string | undefined) {
-    const read = (limit: number) =>
+    const read = (limit: number, valuesMax = RESPONSE_VALUES_MAX) =>
       this.#http.request("messages_back", "GET", ["rooms", room, "messages"], {
         query: { to: since, dir: "b", from, limit: String(limit), filter: PAGE_FILTER },
         as: reader,
         schema: Page,
         bytesMax: this.#bounds.pageBytesMax,
-        valuesMax: PAGE_VALUES_MAX,
+        valuesMax,
       });
     const page = await read(PAGE_LIMIT);
     const isTooLarge = page.kind === "retry" && page.cause === "too_large";
-    const outcome = isTooLarge ? await read(LARGE_PAGE_LIMIT) : page;
+    const outcome = isTooLarge ? await read(LARGE_PAGE_LIMIT, PAGE_VALUES_MAX) : page;
     return mapValue(outcome, ({ chunk, end }) => ({
       events: chunk.map((event) => inRoom(event, room)),
       next: chunk.length === 0 ? undefined : end,
