@@ -34,8 +34,11 @@ const SOON_ATTEMPTS_MAX = 2;
 /** How long a device may still turn out to be trusted, while its keys are queried, or an event to be readable, here or elsewhere. */
 const GRACE_MS = 15_000;
 const TRUST_RETRY_MS = 1_000;
-/** How long an event that no ghost of this process could read is left to the processes of its room's other ghosts, once it is due. */
-const OTHERS_TURN = { firstMs: 1_500, maxMs: 30_000 };
+/**
+ * How long an event that no ghost of this process could read is left to the processes of its room's other ghosts, once it is
+ * due: less while it holds its room, because whoever claims it next may have to end that.
+ */
+const OTHERS_TURN_MS = { inPlace: 1_500, behind: 30_000 };
 
 export interface IntakeEnvelopeObserver {
   ended(end: "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired"): void;
@@ -145,7 +148,8 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
   async function againSoon(envelope: ClaimedIntakeEnvelope, isOthersTurn = false): Promise<void> {
     const now = clock.now();
     const wakeAt = now + backoffMs(RETRY, Math.min(envelope.attempts, SOON_ATTEMPTS_MAX));
-    if (isOthersTurn) leftToOthers.set(envelope.event, wakeAt + backoffMs(OTHERS_TURN, envelope.attempts));
+    const turnMs = envelope.place === undefined ? OTHERS_TURN_MS.behind : OTHERS_TURN_MS.inPlace;
+    if (isOthersTurn) leftToOthers.set(envelope.event, wakeAt + turnMs);
     await ledger.envelopes.defer(envelope, wakeAt, { prolonged: now >= envelope.deadline });
   }
 
