@@ -6,7 +6,7 @@ import type { Random } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
 import type { GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import { isTooDeep } from "../../domain/strict-json.ts";
-import { KeyedSerial, mapConcurrent, resultWithin } from "../../runtime/concurrency.ts";
+import { allEnded, KeyedSerial, mapConcurrent, resultWithin } from "../../runtime/concurrency.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
 import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import type { Homeserver } from "../matrix/homeserver.ts";
@@ -23,6 +23,8 @@ const CHECK_INTERVAL_MS = 5_000;
 const CHECK_AGAIN_MS = 250;
 const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
+/** So long the machines are waited for that take what came through other processes. */
+const TAKE_MS_MAX = 1_000;
 /** So long the requests of a device are awaited, at a homeserver that may hang, before another process may take it. */
 const CLOSE_MS_MAX = 5_000;
 const UNAVAILABLE: Decryption = { kind: "unavailable" };
@@ -44,6 +46,8 @@ export class GhostDevices {
   #recorded: ReadonlyMap<GhostMxid, string> = new Map();
   /** To be woken when messages came for devices of this process through another one. */
   readonly inbox: WorkLoop;
+  /** Whose machines are taking such messages. */
+  readonly #taking = new Set<GhostMxid>();
   readonly #encrypting = new KeyedSerial<string>();
   /** To be woken when ghosts were taken. */
   readonly loop: WorkLoop;
@@ -278,19 +282,31 @@ export class GhostDevices {
     void this.#deps.clock.sleep(Math.max(CHECK_AGAIN_MS, afterMs), signal).then(wake, () => undefined);
   }
 
+  /** Each machine takes its messages in their order, and one that is slow holds up no other. */
   async #takeFromInbox(): Promise<boolean> {
-    const { ledger } = this.#deps;
+    const { ledger, clock } = this.#deps;
     const open = [...this.#devices.values()].filter((device) => device.isOpen).map(({ ghost }) => ghost);
-    if (open.length === 0) return false;
-    const mail = await ledger.deviceInbox.read(open, INBOX_BATCH);
-    for (const { id, ghost, changes } of mail) {
-      const stored = JSON.parse(changes) as DeviceChanges;
-      // What a machine's thread cannot be sent would be tried again by each owner, and keep the rest from being read.
-      const toDevice = stored.toDevice.filter((message) => !isTooDeep(message));
-      await this.receive(new Map([[ghost, { ...stored, toDevice }]]));
-      await ledger.deviceInbox.delete([id]);
-    }
+    const free = open.filter((ghost) => !this.#taking.has(ghost));
+    if (free.length === 0) return false;
+    const mail = await ledger.deviceInbox.read(free, INBOX_BATCH);
+    const all = [...Map.groupBy(mail, ({ ghost }) => ghost)].map((one) => this.#takeMail(...one));
+    await resultWithin(clock, TAKE_MS_MAX, allEnded(all));
     return mail.length === INBOX_BATCH;
+  }
+
+  async #takeMail(ghost: GhostMxid, mail: readonly { readonly id: string; readonly changes: string }[]) {
+    this.#taking.add(ghost);
+    try {
+      for (const { changes } of mail) {
+        const stored = JSON.parse(changes) as DeviceChanges;
+        // What a machine's thread cannot be sent would be tried again by each owner, and keep the rest from being read.
+        const toDevice = stored.toDevice.filter((message) => !isTooDeep(message));
+        await this.receive(new Map([[ghost, { ...stored, toDevice }]]));
+      }
+      await this.#deps.ledger.deviceInbox.delete(mail.map(({ id }) => id));
+    } finally {
+      this.#taking.delete(ghost);
+    }
   }
 
   async #check(device: GhostDevice, signal: AbortSignal): Promise<void> {

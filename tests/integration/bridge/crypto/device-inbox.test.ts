@@ -1,0 +1,94 @@
+// What transactions brought through other processes for the ghosts' devices of this one, on a real ledger, with machines that
+// take as long as a test wants.
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { pino } from "pino";
+import { GhostDevices } from "../../../../src/bridge/crypto/ghost-devices.ts";
+import { type DeviceChanges, NO_CHANGES } from "../../../../src/bridge/matrix/device-changes.ts";
+import { ok, retry } from "../../../../src/bridge/matrix/request-result.ts";
+import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
+import type { GhostMxid, UserId } from "../../../../src/domain/identifiers.ts";
+import { eventually } from "../../../support/encrypted-bridge.ts";
+import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";
+
+const IDENTITY = { curve25519: "curve", ed25519: "ed" };
+const NOTHING = () => undefined;
+
+async function setUp(t: TestContext, names: readonly string[]) {
+  const { ledger, admit, rows } = await ledgerFixture(t);
+  const ghosts = names.map(ghost);
+  /** Users whose devices changed, as each ghost's machine was told. */
+  const taken = new Map<GhostMxid, string[]>();
+  const hanging = new Set<GhostMxid>();
+  const over = Promise.withResolvers<void>();
+  const machines = {
+    open: async () => ({ kind: "opened", identity: IDENTITY }),
+    outgoing: async () => [],
+    crossSign: async () => [],
+    shut: async () => undefined,
+    close: async () => undefined,
+    receive: async (one: GhostMxid, { changedUsers }: DeviceChanges) => {
+      if (hanging.has(one)) await over.promise;
+      taken.set(one, [...(taken.get(one) ?? []), ...changedUsers]);
+      return [];
+    },
+  };
+  const observe = {
+    ...{ keyCatchupEnded: NOTHING, toDevice: NOTHING, toDeviceRefused: NOTHING },
+    ...{ toDeviceSkipped: NOTHING, stopped: NOTHING },
+  };
+  const devices = new GhostDevices({
+    ledger,
+    observe,
+    machines: () => machines,
+    homeserver: {
+      devices: {
+        deviceRecord: async () => ok(undefined),
+        setDeviceRecord: async () => ok(undefined),
+        publishedDevice: async () => ok({ identity: IDENTITY, crossSigned: true }),
+        toDeviceSince: async () => retry("network"),
+        sendToDevice: async () => ok(undefined),
+      },
+    },
+    ghosts: { ensureGhost: async (one: GhostMxid) => ok({ ghost: one, deviceId: "DEVICE" }) },
+    configured: async () => ghosts,
+    owns: () => true,
+    serversAllowed: async () => new Set<string>(),
+    onReady: NOTHING,
+    onNewKeys: NOTHING,
+    ...{ clock: systemClock, random: systemRandom, log: pino({ level: "silent" }) },
+  } as unknown as ConstructorParameters<typeof GhostDevices>[0]);
+  t.after(async () => {
+    over.resolve();
+    await devices.drain();
+  });
+  devices.start();
+  const ready = () => devices.statuses().filter(({ state }) => state === "ready").length;
+  await eventually("all are open", async () => ready() === ghosts.length || undefined, 5_000);
+  const bring = async (user: string) => {
+    const changes = JSON.stringify({ ...NO_CHANGES, changedUsers: [user as UserId] });
+    await admit([], { receivedAt: T0, mail: ghosts.map((one) => ({ ghost: one, changes })) });
+    devices.inbox.wake();
+  };
+  const waiting = async () => (await rows("SELECT FROM bridge_device_inbox")).length;
+  return { taken, hanging, over, bring, waiting };
+}
+
+describe("what other processes brought for devices", () => {
+  it("a machine that hangs delays what came for no other ghost [DEL-9] [DEL-10]", async (t) => {
+    const { hanging, over, taken, bring, waiting } = await setUp(t, ["docs", "math"]);
+    hanging.add(ghost("docs"));
+    await bring("@a:a.test");
+    await bring("@b:a.test");
+    await eventually(
+      "the other has all",
+      async () => taken.get(ghost("math"))?.length === 2 || undefined,
+      3_000,
+    );
+    assert.deepEqual(taken.get(ghost("math")), ["@a:a.test", "@b:a.test"]);
+    await eventually("the rest waits", async () => (await waiting()) === 2 || undefined, 3_000);
+    over.resolve();
+    await eventually("all is taken", async () => (await waiting()) === 0 || undefined, 3_000);
+    assert.deepEqual(taken.get(ghost("docs")), ["@a:a.test", "@b:a.test"]);
+  });
+});
