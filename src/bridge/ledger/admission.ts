@@ -55,9 +55,9 @@ const HANDLE = statement<{ event: EventId }>("handle_events")`
   ORDER BY event
   ON CONFLICT DO NOTHING RETURNING matrix_event_id AS event`;
 
-// Waits for the disk, and with it for all that was committed before. No row: the server ended before it had the event on disk.
+// Waits for the disk, and with it for all that was committed before. No row: the server ended before it had the events on disk.
 const MAKE_DURABLE = statement("make_durable")`
-  SELECT pg_logical_emit_message(true, 'drawbridge', '') FROM bridge_handled_events WHERE matrix_event_id = $1`;
+  SELECT pg_logical_emit_message(true, 'drawbridge', '') FROM bridge_handled_events WHERE matrix_event_id = ANY ($1) LIMIT 1`;
 
 const HANDLED = statement<{ event: EventId }>("handled_events")`
   SELECT matrix_event_id AS event FROM bridge_handled_events WHERE matrix_event_id = ANY ($1)`;
@@ -177,7 +177,7 @@ async function admitOn(
   const fresh = new Set(inserted.map(({ event }) => event));
   // What was committed the first time may not have been durable when its process ended.
   if (fresh.size === 0 && all.length > 0)
-    return { result: { ...NOTHING_ADMITTED, replayed: true }, sent: MAKE_DURABLE.rows(client, [all[0]]) };
+    return { result: { ...NOTHING_ADMITTED, replayed: true }, sent: MAKE_DURABLE.rows(client, [all]) };
   const isFresh = ({ event }: { readonly event: EventId }) => fresh.has(event);
 
   // An answer that is in the same transaction must find its question.
@@ -362,7 +362,7 @@ export function createIntake(
         // A question that needs nothing but the database is on its way to its agent by then.
         await setImmediate();
         const outcome = claimed && (await intentOf(claimed.lease)?.catch(() => undefined));
-        if (outcome !== "begun") await MAKE_DURABLE.one(pool, [claiming.question.event]);
+        if (outcome !== "begun") await MAKE_DURABLE.one(pool, [[claiming.question.event]]);
         // The call is made before the acknowledgement is.
         else await setImmediate();
       }

@@ -216,6 +216,22 @@ describe("admission", () => {
     assert.deepEqual(await written("q2", () => {}), ["make_durable"]);
   });
 
+  it("is acknowledged to another process once it is durable, though retention has deleted the row of its first event [INT-3]", async (t) => {
+    const { pool, admit, rows } = await ledgerFixture(t);
+    await admit([job("old", { room: room("old") })]);
+    await pool.query("DELETE FROM bridge_handled_events");
+    const ending = interrupted(pool, (statement) => {
+      if (statement === "make_durable") throw new Error("the process has ended");
+    });
+    const slotFor = () => ({ holder: "one", leaseUntil: T0 + LEASE_MS, end: () => undefined });
+    const both = ["old", "new"].map((name) => job(name, { room: room(name) }));
+    await assert.rejects(ledgerOn(ending, ROOM_GATE_MS).admit(both, { slotFor }), /ended/);
+    const [committed] = await rows("SELECT pg_current_wal_insert_lsn() AS at");
+    assert.equal((await admit(both)).replayed, true);
+    const flushed = "SELECT pg_current_wal_flush_lsn() >= $1 AS is";
+    assert.deepEqual(await rows(flushed, [committed?.["at"]]), [{ is: true }]);
+  });
+
   it("is not acknowledged where the server ended before the event was on disk [INT-3]", async (t) => {
     const { pool, admit } = await ledgerFixture(t, 1);
     let isLost: Promise<unknown> | undefined;
