@@ -10,7 +10,7 @@ import type { KeyDelivery } from "./crypto/device-checks.ts";
 import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/wait-for-keys.ts";
 import type { DelegationObserver } from "./delegation/dependencies.ts";
-import type { IntakeObserver } from "./intake/server.ts";
+import { type IntakeObserver, TRANSACTION_OUTCOMES } from "./intake/server.ts";
 import type { Waiting } from "./ledger/operator-commands.ts";
 import { INTAKE_ENVELOPE_REASONS, OPEN_STATES } from "./ledger/states.ts";
 
@@ -89,6 +89,7 @@ export function createMetrics() {
     keysNotDelivered: gauge("keys_not_delivered", "1 when transactions were seen to bring no keys."),
   };
   // A counter that was never raised is absent, and an alarm on it would have no data.
+  for (const outcome of TRANSACTION_OUTCOMES) metrics.transactions.inc({ outcome }, 0);
   for (const outcome of ENCRYPTED_OUTCOMES) metrics.encryptedEvents.inc({ outcome }, 0);
   for (const reason of INTAKE_ENVELOPE_REASONS.expired) metrics.encryptedExpired.inc({ reason }, 0);
   for (const stage of ["dispatch", "follow"] as const)

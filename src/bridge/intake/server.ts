@@ -16,8 +16,17 @@ import { parseUntrustedJson } from "../../domain/strict-json.ts";
 import { readPruned } from "../matrix/read-pruned-json.ts";
 import type { HandledTransaction, TransactionHandler } from "./handle-transaction.ts";
 
+/** Every `outcome` of drawbridge_transactions_total. */
+export const TRANSACTION_OUTCOMES = [
+  "committed",
+  "replayed",
+  "malformed",
+  "too_large",
+  "not_recorded",
+] as const;
+
 export interface IntakeObserver {
-  transaction(outcome: "committed" | "replayed" | "malformed" | "not_recorded" | "too_large"): void;
+  transaction(outcome: (typeof TRANSACTION_OUTCOMES)[number]): void;
   /** From a transaction's arrival to its acknowledgement. */
   acknowledged(durationMs: number): void;
   recorded(handled: HandledTransaction): void;

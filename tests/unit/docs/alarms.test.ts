@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { parser } from "@prometheus-io/lezer-promql";
 import { parse } from "yaml";
+import { TRANSACTION_OUTCOMES } from "../../../src/bridge/intake/server.ts";
 import {
   INTAKE_ENVELOPE_REASONS,
   TERMINAL_REASONS,
@@ -58,7 +59,11 @@ interface Selector {
   readonly matchers: readonly { readonly label: string; readonly values: readonly string[] }[];
   /** The function that is applied to its range; undefined where it is read as it stands. */
   readonly over: string | undefined;
+  /** Whether the range is one of a sum of series. */
+  readonly isSummedFirst: boolean;
 }
+
+const RANGES: ReadonlySet<string> = new Set(["MatrixSelector", "SubqueryExpr"]);
 
 /** Parsed by Prometheus' own grammar. */
 function parsed(expr: string): { readonly errors: number; readonly selectors: readonly Selector[] } {
@@ -80,12 +85,14 @@ function parsed(expr: string): { readonly errors: number; readonly selectors: re
           return { label: text(label), values: text(op) === "=~" ? words.split("|") : [words] };
         },
       );
-      const range = node.parent?.name === "MatrixSelector" ? node.parent.parent?.parent : undefined;
-      const over = range?.getChild("FunctionIdentifier");
+      let range = node.parent;
+      while (range !== null && !RANGES.has(range.name)) range = range.parent;
+      const over = range?.parent?.parent?.getChild("FunctionIdentifier");
       selectors.push({
         metric: metric === null ? "" : text(metric),
         matchers,
         over: over ? text(over) : undefined,
+        isSummedFirst: range?.name === "SubqueryExpr",
       });
     },
   });
@@ -96,13 +103,7 @@ function parsed(expr: string): { readonly errors: number; readonly selectors: re
 const LABEL_VALUES: Readonly<Record<string, readonly string[]>> = {
   "drawbridge_encrypted_events_total outcome": ENCRYPTED_OUTCOMES,
   "drawbridge_encrypted_events_expired_total reason": INTAKE_ENVELOPE_REASONS.expired,
-  "drawbridge_transactions_total outcome": [
-    "committed",
-    "replayed",
-    "malformed",
-    "too_large",
-    "not_recorded",
-  ],
+  "drawbridge_transactions_total outcome": TRANSACTION_OUTCOMES,
   "drawbridge_delegations_finished_total state": TERMINAL_STATES,
   "drawbridge_delegations_finished_total reason": TERMINAL_REASONS,
   "drawbridge_ghost_devices state": ["starting", "ready", "stopped"],
@@ -139,6 +140,26 @@ describe("alarms", () => {
       assert.match(labels.severity, /^(?:page|ticket)$/);
       assert.deepEqual(Object.keys(annotations), ["summary"]);
       assert.match(annotations.summary, /^[A-Z].*\.$/);
+    }
+  });
+
+  // The increase of a series begins after its first value. Only what comes again and again may begin with that.
+  it("an alarm notices the first that is counted: its series is there from the start [OPS-2]", async () => {
+    const page = await createMetrics().registry.metrics();
+    const present = page.split("\n").filter((line) => line.startsWith("drawbridge_"));
+    for (const { alert, expr } of rules) {
+      if (alert === "DrawbridgeWorkFails" || alert === "DrawbridgeDevicesFlooded") continue;
+      for (const { metric, matchers, over, isSummedFirst } of parsed(expr).selectors) {
+        if (over !== "increase") continue;
+        const named = matchers.flatMap(({ label, values }) => values.map((value) => `${label}="${value}"`));
+        for (const one of named.length === 0 ? [""] : named) {
+          const series = present.filter((line) => line.startsWith(metric) && line.includes(one));
+          assert.ok(series.length > 0 || (isSummedFirst && one === 'state="completed"'), `${alert}: ${one}`);
+        }
+        const isComplete =
+          metric !== "drawbridge_delegations_finished_total" || named.join().includes("reason");
+        assert.ok(isSummedFirst || isComplete, `${alert}: a reason without a series`);
+      }
     }
   });
 

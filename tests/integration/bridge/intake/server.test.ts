@@ -266,7 +266,9 @@ describe("intake server", () => {
       assert.equal(((await response.json()) as { errcode: string }).errcode, errcode);
     }
     const { values } = await fixture.metrics.transactions.get();
-    const counted = values.map(({ labels, value }) => [labels.outcome, value]);
+    const counted = values
+      .filter(({ value }) => value > 0)
+      .map(({ labels, value }) => [labels.outcome, value]);
     assert.deepEqual(Object.fromEntries(counted), { malformed: cases.length - 1, too_large: 1 });
     assert.deepEqual(await tables(fixture), nothing);
     assert.equal((await fixture.put("t1", '{"events":[]}', { "content-type": "text/plain" })).status, 200);
