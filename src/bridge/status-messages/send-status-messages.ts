@@ -17,7 +17,7 @@ import { replyTransactionId } from "../ledger/transaction-ids.ts";
 import { relatesTo } from "../matrix/answer-events.ts";
 import type { GhostActor } from "../matrix/http.ts";
 import { plainLine, renderMarkdown, withHtml } from "../matrix/markdown.ts";
-import { DONE } from "../matrix/request-result.ts";
+import { mapValue, ok } from "../matrix/request-result.ts";
 import { type EncryptEvent, type SenderDependencies, sendOnce, sentAs } from "../matrix/send-once.ts";
 import type { Texts } from "../texts/en.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
@@ -88,7 +88,7 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     return sendOnce(deps, event, signal);
   }
 
-  /** Whether the message may be pinned now. What the room refuses is not tried again. */
+  /** Whether the message may be pinned now, or soon. What the room refuses is not tried again. */
   async function pin(
     { roomId, ghost, eventId, firstAttemptedAt, pinned }: ClaimedStatus,
     message: EventId,
@@ -102,17 +102,19 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
     // Whoever writes the list between another one's reading and writing it is undone.
     const set = (actor: GhostActor) => pinning.run(roomId, () => setPinned(actor, roomId, message, goesOn));
     const outcome = await ghosts.acting(ghost, set, signal);
-    return outcome.kind === "ok" ? goesOn : outcome.kind === "retry";
+    // What was unpinned is looked at once more: another process may have read the list before, and write it after.
+    return outcome.kind === "ok" ? goesOn || outcome.value : outcome.kind === "retry";
   }
 
+  /** Whether the list was written. */
   async function setPinned(actor: GhostActor, room: RoomId, eventId: EventId, isPinned: boolean) {
     const read = await homeserver.stateEvent(actor, room, PINNED);
     if (read.kind !== "ok") return read;
     const listed = read.value?.["pinned"];
     const present = Array.isArray(listed) ? listed.filter((one) => typeof one === "string") : [];
-    if (present.includes(eventId) === isPinned) return DONE;
+    if (present.includes(eventId) === isPinned) return ok(false);
     const pinned = isPinned ? [...present, eventId] : present.filter((one) => one !== eventId);
-    return await homeserver.setState(actor, room, PINNED, { pinned });
+    return mapValue(await homeserver.setState(actor, room, PINNED, { pinned }), () => true);
   }
 
   /** Tries again later: an outage, however long, costs a status nothing but time. */

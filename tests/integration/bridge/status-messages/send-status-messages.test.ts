@@ -142,6 +142,7 @@ describe("status messages", () => {
     await at(LATER + 9_000);
     assert.match(JSON.stringify(bodies()[2]?.["m.new_content"]), /ended without an answer/);
     assert.deepEqual(pinned(), ["$older"], "what others have pinned stays");
+    await at(LATER + 12_000);
     assert.deepEqual(await rows("SELECT * FROM bridge_statuses"), []);
     assert.deepEqual(await rows("SELECT purpose, event_id FROM bridge_sends"), [
       { purpose: "progress", event_id: "$s1" },
@@ -215,6 +216,7 @@ describe("status messages", () => {
     await delegations.finish(lease, FAILED, LATER);
     await at(LATER + 1);
     await at(LATER + 10_000);
+    await at(LATER + 13_000);
     assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
   });
@@ -230,12 +232,14 @@ describe("status messages", () => {
     await delegations.finish(lease, FAILED, LATER + 1_000);
     await at(LATER + 1_000, other);
     await at(LATER + 5_000, other);
+    await at(LATER + 8_000, other);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
 
     goOn();
     await hung;
     assert.deepEqual(pinned(), ["$older", "$s1"]);
-    await at(LATER + 10_000);
+    await at(LATER + 12_000);
+    await at(LATER + 15_000);
     assert.match(JSON.stringify(bodies().at(-1)?.["m.new_content"]), /ended without an answer/);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
   });
@@ -322,6 +326,7 @@ describe("status messages", () => {
     await at(LATER + 70_000);
     set({});
     await at(LATER + 140_000);
+    await at(LATER + 210_000);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
   });
 
@@ -338,6 +343,31 @@ describe("status messages", () => {
     assert.deepEqual(pinned(), ["$older", "$s1", "$s2", "$s3"]);
     for (const lease of leases) await delegations.finish(lease, FAILED, LATER + 1_000);
     await at(LATER + 4_000);
+    await at(LATER + 8_000);
+    assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
+  });
+
+  it("two messages of one room that two processes unpin at once are both unpinned [DEL-6] [DEL-9]", async (t) => {
+    const { admit, other, at, hang, pinned, claimOne, delegations, rows } = await setUp(t);
+    await admit([job("one"), job("two")]);
+    const leases: Lease[] = [];
+    for (const taskId of ["t1", "t2"]) {
+      const { lease } = await claimOne();
+      leases.push(lease);
+      await delegations.recordAccepted(lease, { ...ACCEPTED, taskId }, T0);
+    }
+    await at(LATER);
+    assert.deepEqual(pinned(), ["$older", "$s1", "$s2"]);
+    for (const lease of leases) await delegations.finish(lease, FAILED, LATER + 1_000);
+    const due = "UPDATE bridge_statuses SET due_at = $2 WHERE delegation_id = $1";
+    await rows(due, [leases[1]?.delegationId, new Date(LATER + 5_000)]);
+    const { reached, goOn } = hang();
+    const hung = at(LATER + 4_000, other);
+    await reached;
+    await at(LATER + 5_000);
+    goOn();
+    await hung;
+    for (const now of [10_000, 15_000, 20_000]) await at(LATER + now);
     assert.deepEqual([pinned(), await rows("SELECT 1 FROM bridge_statuses")], [["$older"], []]);
   });
 });
