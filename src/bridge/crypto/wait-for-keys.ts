@@ -41,7 +41,7 @@ const TRUST_RETRY_MS = 1_000;
 const OTHERS_TURN_MS = { inPlace: 1_500, behind: 30_000 };
 
 export interface IntakeEnvelopeObserver {
-  ended(end: "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired"): void;
+  ended(end: "at_once" | "after_wait" | "catchup" | "key_request" | "not_trusted" | "expired"): void;
   keyRequest(outcome: "sent" | "failed" | "canceled"): void;
   derived(admitted: Admitted): void;
   expired(reason: ExpiryReason): void;
@@ -190,7 +190,9 @@ export function createIntakeEnvelopeWorker(deps: IntakeEnvelopeWorkerDependencie
     };
     const admitted = await ledger.envelopes.derive(envelope, derivation, now);
     if (admitted.isBehind === true) return againSoon(envelope);
-    const end = envelope.keyRequests > 0 ? "key_request" : by;
+    // What came to another process waits for its ghost's owner, and for no key.
+    const known = envelope.attempts === 0 && by === "after_wait" ? "at_once" : by;
+    const end = envelope.keyRequests > 0 ? "key_request" : known;
     observe.ended(end);
     observe.derived(admitted);
     note(log, envelope, "derived", { by: end, delegations: admitted.admitted });

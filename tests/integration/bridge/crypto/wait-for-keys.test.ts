@@ -476,6 +476,21 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.states(), { $e1: "derived", $e2: "event_unavailable" });
   });
 
+  it("an event that waits for its ghost's owner alone counts as opened at once, and one whose key is late does not [OPS-2]", async (t) => {
+    const bridge = await setUp(t);
+    const elsewhere = { kind: "unavailable" } as const;
+    bridge.devices.onDecrypt = () => elsewhere;
+    await bridge.bring(sealed("e1"), sealed("e2", {}, {}, "session-2"));
+    bridge.devices.onDecrypt = () => undefined;
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.queue.round();
+    assert.deepEqual(bridge.lines, ["at_once"]);
+    bridge.devices.sessions.add("session-2");
+    await bridge.worker.keysCame(["!r" as RoomId]);
+    await bridge.worker.queue.round();
+    assert.deepEqual(bridge.lines, ["at_once", "after_wait"]);
+  });
+
   it("a question that comes before the ghost's join is asked, whether its key is here or comes later [ENC-5]", async (t) => {
     const bridge = await setUp(t);
     bridge.devices.sessions.add("session-1");
