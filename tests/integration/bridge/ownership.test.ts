@@ -13,7 +13,7 @@ import {
 import { STATUS_AFTER_MS } from "../../../src/bridge/ledger/status-messages.ts";
 import { Ownership } from "../../../src/bridge/ownership.ts";
 import { systemClock } from "../../../src/domain/clock.ts";
-import type { GhostMxid, UserId } from "../../../src/domain/identifiers.ts";
+import type { GhostMxid, RoomId, UserId } from "../../../src/domain/identifiers.ts";
 import { eventually } from "../../support/encrypted-bridge.ts";
 import {
   ACCEPTED,
@@ -392,15 +392,48 @@ describe("the processes on one database", () => {
 
   it("work of a ghost in an encrypted room is claimed by its owner alone [DEL-9]", async (t) => {
     const { fixture } = await processes(t);
-    const { delegations, admit, rows } = fixture;
+    const { ledger, delegations, admit, pool, rows } = fixture;
     await admit([job("q1"), job("q2", { room: room("plain") })]);
     await rows("UPDATE bridge_rooms SET encrypted = true WHERE room_id = $1", [room("r")]);
-    const claim = async (ghosts: Parameters<typeof delegations.claim>[0]["ghosts"]) =>
-      (await delegations.claim({ holder: "1", limit: 9, now: T0, leaseUntil: T0 + LEASE_MS, ghosts })).map(
-        ({ roomId }) => roomId,
-      );
-    assert.deepEqual(await claim([]), [room("plain")]);
-    assert.deepEqual(await claim([ghost()]), [room("r")]);
+    type Ghosts = Parameters<typeof delegations.claim>[0]["ghosts"];
+    const at = T0 + STATUS_AFTER_MS;
+    const requestOf = (ghosts: Ghosts) => ({
+      holder: "1",
+      limit: 9,
+      now: at,
+      leaseUntil: at + LEASE_MS,
+      ghosts,
+    });
+    const roomsOf = (claimed: readonly { readonly roomId: RoomId }[]) => claimed.map(({ roomId }) => roomId);
+    assert.deepEqual(roomsOf(await delegations.claim(requestOf([]))), [room("plain")]);
+    const [own, ...others] = await delegations.claim(requestOf([ghost()]));
+    assert.deepEqual([own?.roomId, others], [room("r"), []]);
+    assert.ok(own);
+    await delegations.beginDispatch(own.lease, BUCKET, at);
+    await delegations.recordAccepted(own.lease, ACCEPTED, at);
+    await delegations.defer(own.lease, at);
+    const told = {
+      kind: "help",
+      room: room("r"),
+      ghost: ghost(),
+      source: event("q1"),
+      threadRoot: undefined,
+    } as const;
+    await writeNotices(pool, [told], at, 0);
+    await admit([], arrivals(envelope("e1")));
+    const joined = "INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership) VALUES ($1, $2, 'join')";
+    await rows(joined, [room("r"), ghost()]);
+    for (const [ghosts, expected] of [
+      [[], []],
+      [[ghost()], [room("r")]],
+    ] as const) {
+      assert.deepEqual(roomsOf(await delegations.claim(requestOf(ghosts))), expected, "a task that is due");
+      assert.deepEqual(roomsOf(await ledger.notices.claim(requestOf(ghosts))), expected, "a notice");
+      const statuses = roomsOf(await ledger.statuses.claim(requestOf(ghosts)));
+      assert.deepEqual(statuses, ghosts.length === 0 ? [room("plain")] : expected, "a status message");
+      const envelopes = await ledger.envelopes.claim(requestOf(ghosts));
+      assert.equal(envelopes.length, expected.length, "an encrypted event");
+    }
   });
 
   it("work of a ghost is claimed once its machine was tried to be opened [DEL-9]", async (t) => {
