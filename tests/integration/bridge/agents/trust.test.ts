@@ -111,6 +111,16 @@ describe("card trust gate", () => {
     });
   }
 
+  it("a card at a name that points to a private address is fetched only where its origin is listed [AGT-3] [AGT-4]", async (t) => {
+    const { server, gate } = await gateFixture(t);
+    const origin = `http://localhost:${new URL(server.url).port}`;
+    const named = { cardUrl: `${origin}/card` };
+    assert.equal((await gate.refresh(agentTarget(key, named))).trust, "unknown");
+    assert.equal(server.requests.length, 0);
+    const listed = agentTarget(key, { ...named, allowedOrigins: [origin] });
+    assert.equal((await gate.refresh(listed)).trust, "verified");
+  });
+
   it("a redirected card quarantines the target, and is not followed [AGT-3]", async (t) => {
     const { server, gate, target } = await gateFixture(t);
     server.answer = (request, response) =>

@@ -3,9 +3,12 @@ import assert from "node:assert/strict";
 import type { lookup } from "node:dns";
 import { constants } from "node:http2";
 import { describe, it, type TestContext } from "node:test";
+import { AgentClient } from "../../../../../src/bridge/delegation/a2a/agent-client.ts";
+import { A2aFailure } from "../../../../../src/bridge/delegation/a2a/classify-failure.ts";
 import { createAgentHttp, Exchange } from "../../../../../src/bridge/delegation/a2a/http-exchange.ts";
 import { fetchCard } from "../../../../../src/cards/fetch.ts";
 import { systemClock } from "../../../../../src/domain/clock.ts";
+import { cardOf } from "../../../../support/delegation.ts";
 import { http2Server, httpServer } from "../../../../support/http-server.ts";
 
 /** A server that only the bridge's own network is meant to reach. */
@@ -47,6 +50,42 @@ describe("connections to agents", () => {
       code: "ERR_ADDRESS_NOT_PUBLIC",
     });
     assert.equal(requests.length, 1);
+  });
+
+  it("a question goes to a private address only where the operator lists the origin, or has written the address into cardUrl [AGT-4]", async (t) => {
+    const { port, requests } = await internalServer(t);
+    const http = createAgentHttp(resolvingTo("127.0.0.1"));
+    t.after(() => http.close());
+    const [named, written] = [`http://localhost:${port}`, `http://127.0.0.1:${port}`];
+    const ask = async (origin: string, allowedOrigins: readonly string[], cardOrigin = origin) => {
+      const client = new AgentClient(
+        {
+          ...{ http, clock: systemClock, requestTimeoutMs: 5_000, bytesMax: 1_000 },
+          tokens: { token: () => assert.fail("no token is needed") },
+          mayRepeat: () => assert.fail("nothing is repeated"),
+          observe: () => {},
+        },
+        {
+          card: cardOf(origin),
+          entry: {
+            cardUrl: `${cardOrigin}/card`,
+            allowedOrigins: [...allowedOrigins],
+            credentials: undefined,
+          },
+        },
+      );
+      const question = { messageId: "m", text: "question", taskId: undefined, contextId: undefined };
+      const failure: unknown = await client
+        .send(question, AbortSignal.timeout(5_000))
+        .catch((error) => error);
+      return failure instanceof A2aFailure ? failure.kind : failure;
+    };
+    assert.equal(await ask(named, []), "not_delivered");
+    assert.deepEqual(requests, []);
+    for (const reached of [ask(named, [named]), ask(written, []), ask(written, [written], named)]) {
+      assert.notEqual(await reached, "not_delivered");
+    }
+    assert.equal(requests.length, 3);
   });
 
   it("a question goes to an agent once, whatever its server says of it over HTTP/2 [AGT-4] [DEL-7]", async (t) => {

@@ -63,6 +63,8 @@ describe("choice of an agent's interface", () => {
 
   it("plain HTTP is called only when the card came by plain HTTP", () => {
     assert.ok(choose([offer("http://127.0.0.1:9/rpc")], "http://127.0.0.1:9/card"));
+    const listed = ["http://agents.b.test"];
+    assert.equal(choose([offer("http://agents.b.test/rpc")], CARD_URL, listed), undefined);
   });
 
   it("versions and bindings that the bridge does not speak are skipped", () => {
