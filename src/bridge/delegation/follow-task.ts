@@ -125,6 +125,11 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
   };
 
   const read = async (stream: LiveStream, from: AgentClient): Promise<DelegationVerdict | undefined> => {
+    const restMs = host.pace.restMs(claimed.agentId);
+    if (restMs > 0) {
+      await deps.clock.sleep(Math.min(restMs, RECHECK_MS, deadline - running.now), running.signal);
+      return undefined;
+    }
     try {
       const update = await stream.next(Math.min(RECHECK_MS, deadline - running.now));
       if (typeof update !== "string") {
@@ -156,6 +161,8 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
   };
 
   const poll = async (from: AgentClient): Promise<DelegationVerdict | undefined> => {
+    const restMs = host.pace.restMs(claimed.agentId);
+    if (restMs > 0) return later(restMs, false);
     try {
       const verdict = await take(await getTask(from));
       if (verdict !== undefined) return verdict;

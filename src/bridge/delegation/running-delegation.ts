@@ -10,6 +10,7 @@ import type { SendResult } from "../matrix/send-once.ts";
 import { AgentClient } from "./a2a/agent-client.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import type { HeldLease } from "./lease-keeper.ts";
+import type { ReadPace } from "./read-pace.ts";
 import { type ClearedTarget, recheck } from "./recheck-policy.ts";
 import type { TracedStep } from "./traces.ts";
 
@@ -29,6 +30,7 @@ export interface DelegationHost {
   mayStream(agent: AgentId): boolean;
   /** Whether one more delegation for this agent, and for a user of this server, may download an attachment. */
   mayDownload(agent: AgentId, server: ServerName): boolean;
+  readonly pace: ReadPace;
   /** Since when the bridge has been up without a gap, milliseconds since the Unix epoch. */
   readonly upSince: number;
 }
@@ -148,6 +150,7 @@ export class RunningDelegation {
         // Some agents send a question's file, as base64, back with each view of its task.
         bytesMax: limits.answerBytes + Math.ceil(((entry.attachments?.bytes ?? 0) * 4) / 3),
         traceparent: this.claimed.traceparent,
+        onRead: (bytes) => this.host.pace.read(this.claimed.agentId, bytes),
         mayRepeat: async () => (await recheck(this.deps, this.claimed)).kind === "cleared" && this.mayCall,
         observe: (operation, outcome, ms) => {
           metrics.agentCall(operation, outcome, ms);

@@ -15,6 +15,7 @@ import { createAgentHttp } from "./a2a/http-exchange.ts";
 import { createTokenSource } from "./a2a/token-cache.ts";
 import type { DelegationDependencies } from "./dependencies.ts";
 import { createLeaseKeeper } from "./lease-keeper.ts";
+import { createReadPace, type ReadPace } from "./read-pace.ts";
 import { run } from "./run-delegation.ts";
 import { type DelegationHost, RunningDelegation } from "./running-delegation.ts";
 import { createTraces } from "./traces.ts";
@@ -43,9 +44,11 @@ export class DelegationWorker implements DelegationHost {
   readonly #reserved = new Set<{ readonly agent: AgentId }>();
   #claimedAt = Number.NEGATIVE_INFINITY;
   upSince = Number.NEGATIVE_INFINITY;
+  readonly pace: ReadPace;
 
   constructor(deps: DelegationDependencies) {
     this.#deps = deps;
+    this.pace = createReadPace(deps.clock);
     this.#keeper = createLeaseKeeper(deps.ledger, deps.clock, deps.limits.lease, () =>
       deps.log.warn({ event: "leases_not_renewed" }),
     );

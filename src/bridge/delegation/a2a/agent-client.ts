@@ -25,6 +25,8 @@ export interface AgentClientOptions {
   /** Of one body, and of one event of a stream. */
   readonly bytesMax: number;
   readonly traceparent?: string;
+  /** Told of the bytes of the agent's answers as they are taken. */
+  readonly onRead?: (bytes: number) => void;
   /** Whether the agent may be called still: asked when an issuer's answer was waited for in the middle of a call. */
   readonly mayRepeat: () => Promise<boolean>;
   /** Once for each request; of a stream at its first update. */
@@ -191,6 +193,7 @@ export class AgentClient {
       bytesMax: this.#options.bytesMax,
       isSoundEvent: isSoundEvent(this.#chosen),
       onSent,
+      onRead: this.#options.onRead,
       headers: {
         "a2a-version": this.#chosen.version,
         ...(this.#options.traceparent !== undefined && { traceparent: this.#options.traceparent }),

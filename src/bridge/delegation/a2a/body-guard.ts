@@ -9,6 +9,8 @@ import { JSON_DEPTH_MAX, measureJson } from "../../../domain/strict-json.ts";
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
 export type BodyFault = "too_large" | "garbage" | "broken";
 type OnFault = (fault: BodyFault) => void;
+/** Told of the bytes as they are taken. */
+type OnRead = (bytes: number) => void;
 type Bytes = ReadableStream<Uint8Array>;
 
 /** A stream may bring this many times the bound in all; an agent with more to say is polled instead. */
@@ -57,6 +59,7 @@ function guarded(
   transform: (chunk: Uint8Array) => Uint8Array[],
   flush: () => Uint8Array[],
   onFault: OnFault,
+  onRead: OnRead = () => undefined,
 ): Bytes {
   const reader = body.getReader();
   let isUnwanted = false;
@@ -77,6 +80,7 @@ function guarded(
           // The consumer has canceled, so an end is no fault of the body.
           if (isUnwanted) return;
           const done = value === undefined;
+          if (!done) onRead(Math.min(value.length, PIECE_BYTES));
           const passed = done ? flush() : transform(value.subarray(0, PIECE_BYTES));
           rest = value?.subarray(PIECE_BYTES) ?? rest;
           for (const chunk of passed) controller.enqueue(chunk);
@@ -96,7 +100,7 @@ function guarded(
 }
 
 /** A plain body of at most `bytesMax` bytes. It passes at its end, if it is empty, or JSON that is not nested too deep. */
-export function boundedBody(body: Bytes, bytesMax: number, onFault: OnFault): Bytes {
+export function boundedBody(body: Bytes, bytesMax: number, onFault: OnFault, onRead?: OnRead): Bytes {
   const held: Uint8Array[] = [];
   let length = 0;
   const take = (chunk: Uint8Array) => {
@@ -112,7 +116,7 @@ export function boundedBody(body: Bytes, bytesMax: number, onFault: OnFault): By
     if (value === undefined) throw new GuardError("garbage");
     return [whole];
   };
-  return guarded(body, take, flush, onFault);
+  return guarded(body, take, flush, onFault, onRead);
 }
 
 /**
@@ -124,6 +128,7 @@ export function boundedEvents(
   bytesMax: number,
   isSound: (data: unknown) => boolean,
   onFault: OnFault,
+  onRead?: OnRead,
 ): Bytes {
   const decoder = new TextDecoder();
   const encoder = new TextEncoder();
@@ -182,5 +187,5 @@ export function boundedEvents(
     if (!isWhole()) throw new GuardError("broken");
     return takeEvent();
   };
-  return guarded(body, take, flush, onFault);
+  return guarded(body, take, flush, onFault, onRead);
 }

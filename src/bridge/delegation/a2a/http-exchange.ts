@@ -20,6 +20,8 @@ export interface ExchangeOptions {
   readonly isSoundEvent: (data: unknown) => boolean;
   /** Called as the request is handed to the connection. */
   readonly onSent?: (() => void) | undefined;
+  /** Called with the bytes of the body as they are taken. */
+  readonly onRead?: ((bytes: number) => void) | undefined;
 }
 
 export class Exchange {
@@ -69,10 +71,10 @@ export class Exchange {
     const onFault = (fault: BodyFault) => {
       this.fault = fault;
     };
-    const { bytesMax, isSoundEvent } = this.#options;
+    const { bytesMax, isSoundEvent, onRead } = this.#options;
     return type.startsWith("text/event-stream")
-      ? boundedEvents(response.body, bytesMax, isSoundEvent, onFault)
-      : boundedBody(response.body, bytesMax, onFault);
+      ? boundedEvents(response.body, bytesMax, isSoundEvent, onFault, onRead)
+      : boundedBody(response.body, bytesMax, onFault, onRead);
   }
 }
 

@@ -8,6 +8,7 @@ import { type DelegationSetUp, delegationSuite, type Question } from "../../../s
 import { completes } from "../../../support/fault-agent-behaviour.ts";
 
 const OWN = "task-1";
+const MiB = 1024 * 1024;
 const ANSWERED = { state: "completed", stage: "reply", reason: "answered" };
 
 const status = (state: string, text = "", taskId = OWN, messageId = `m-${text}`) => ({
@@ -76,6 +77,48 @@ describe("a hostile agent", () => {
     const written = harness.calls.filter((call) => call === "recordReport").length;
     assert.ok(written >= 1 && written <= 1 + (harness.clock.now() - since) / 2_000, `${written} writes`);
   });
+
+  for (const streaming of [false, true]) {
+    const what = streaming ? "streams" : "the views of its tasks";
+    it(`an agent that fills ${what} is read at a pace of its own, and its answers come all the same [AGT-4] [DEL-10]`, async (t) => {
+      const entry = { rate: { perMinute: 6_000, burst: 100 } };
+      const card = { binding: "HTTP+JSON" } as const;
+      const made = await setUpDelegation(t, { streaming, card, harness: { entry } });
+      const { agent, harness } = made;
+      let taken = 0;
+      const count = async function* (body: ReadableStream<Uint8Array>) {
+        for await (const chunk of body) {
+          taken += chunk.length;
+          yield chunk;
+        }
+      };
+      const { http } = harness.deps;
+      const counting: typeof http = {
+        ...http,
+        fetch: async (...asked) => {
+          const response = await http.fetch(...asked);
+          const body = response.body && ReadableStream.from<Uint8Array>(count(response.body));
+          return { ...response, body };
+        },
+      };
+      Object.assign(harness.deps, { http: counting });
+      const full = { metadata: { fill: "1".repeat(0.9 * MiB) } };
+      const update = { statusUpdate: { ...status("WORKING").statusUpdate, ...full } };
+      const events = streamed({ task: task("WORKING") }, ...Array.from({ length: 16 }, () => update));
+      agent.fault("send", instead({ task: task("WORKING") }), 100);
+      for (const operation of ["stream", "subscribe"] as const) agent.fault(operation, events, 100);
+      agent.fault("get", instead({ ...task("WORKING"), ...full }), 1_000);
+      const rows = await Promise.all(Array.from({ length: 40 }, (_, n) => made.admit(`q${n}`, `!r${n}`)));
+      const begunAt = harness.clock.now();
+      harness.worker().start();
+      await harness.until(() => harness.clock.now() >= begunAt + 10_000);
+      assert.ok(taken < 130 * MiB, `${taken / MiB} MiB in 10 s`);
+      agent.clearFaults();
+      agent.fault("get", instead(task("COMPLETED", OWN, "done")), 1_000);
+      await harness.until(() => rows.every(({ outcome }) => outcome !== undefined));
+      for (const { outcome } of rows) assert.deepEqual(outcome, ANSWERED);
+    });
+  }
 
   it("an agent that begins a stream with what is no update, and says nothing more, is given up in its time [AGT-4] [DEL-10]", async (t) => {
     const made = await setUp(t, true);
