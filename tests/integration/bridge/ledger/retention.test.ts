@@ -147,6 +147,35 @@ describe("retention", () => {
     assert.deepEqual(left, [{ marker: "once" }, { marker: "waits" }]);
   });
 
+  it("keeps a bucket for a week, a message index longer than any room key, members as long as what was asked [OPS-1] [ENC-9]", async (t) => {
+    const { ledger, pool } = await ledgerFixture(t);
+    const at = `to_timestamp(${T0 / 1_000})`;
+    await pool.query(`
+      INSERT INTO bridge_device_inbox (ghost_mxid, changes, received_at) VALUES ('@agent_a:a.test', '{}', ${at});
+      INSERT INTO bridge_limiter (bucket, tokens, refilled_at) VALUES ('agent:a', 0, ${at});
+      INSERT INTO bridge_megolm_indices (index_digest, matrix_event_id, used_at) VALUES (sha256('i'), '$q', ${at});
+      INSERT INTO bridge_room_members (room_id, user_id) VALUES ('!left', '@u:a.test');
+      INSERT INTO bridge_ghost_rooms (room_id, ghost_mxid, membership, inactive_since)
+        VALUES ('!left', '@agent_a:a.test', 'leave', ${at})`);
+    const times = {
+      ...TIMES,
+      messageIndices: 20 * DAY,
+      sessions: 30 * DAY,
+      rooms: DAY,
+      delegations: 60 * DAY,
+    };
+    for (const [kind, keep] of [
+      ["device_inbox", TIMES.deviceInbox],
+      ["limiter", 7 * DAY],
+      ["message_indices", 44 * DAY],
+      ["members", 60 * DAY],
+    ] as const) {
+      const deleted = async (now: number) =>
+        (await ledger.retention.round(times, new ManualClock(now))).deleted.get(kind);
+      assert.deepEqual([await deleted(T0 + keep), await deleted(T0 + keep + 1)], [0, 1], kind);
+    }
+  });
+
   it("deletes in batches, and says whether there is more [OPS-1]", async (t) => {
     const fixture = await ledgerFixture(t);
     await fixture.pool.query(

@@ -141,6 +141,43 @@ describe("encrypting for a room", () => {
     assert.equal(reads, 1);
   });
 
+  it("keys go out only when the homeserver has a new epoch, by which a store that was put back is known [ENC-2] [ENC-7]", async () => {
+    const done: string[] = [];
+    let recorded: Outcome<undefined> = ok(undefined);
+    let own: { id: string; kind: string; body: string }[] = [];
+    const machines = {
+      ...MACHINES,
+      ...{ outgoing: async () => own.splice(0), sent: async () => {}, track: async () => {} },
+      shareRoomKey: async () => [{ id: "key", kind: "to_device", body: "{}" } as const],
+    };
+    const submit = async (kind: string) => {
+      done.push(kind);
+      return ok("{}");
+    };
+    const setDeviceRecord = async () => {
+      done.push("epoch");
+      return recorded;
+    };
+    const device = await openDevice(machines, submit, { setDeviceRecord });
+    await device.drain();
+    const homeserver = { stateEvent: async () => ENCRYPTED, joinedMembers: async () => ok([]) };
+    const rooms = createRoomEncryption(homeserver, machines, KNOWN);
+    const made = async (work: () => Promise<Outcome<unknown>>) => {
+      done.length = 0;
+      return [(await work()).kind, ...done];
+    };
+    const share = () => rooms.share(device, ACTOR, ROOM, false);
+    const upload = () => {
+      own = [{ id: "own", kind: "keys_upload", body: "{}" }];
+      return device.requests.drive();
+    };
+    assert.deepEqual(await made(share), ["ok", "epoch", "to_device"]);
+    assert.deepEqual(await made(upload), ["ok", "epoch", "keys_upload"]);
+    recorded = retry("network");
+    assert.deepEqual(await made(share), ["retry", "epoch"]);
+    assert.deepEqual(await made(upload), ["retry", "epoch"]);
+  });
+
   it("a member who leaves during the key queries gets no key of the event [ENC-7]", async () => {
     const [alice, mallory] = ["@alice:a.test", "@mallory:c.test"] as UserId[];
     let members = [alice, mallory];
