@@ -59,6 +59,21 @@ describe("encrypted events at intake", () => {
       assert.ok(!dump.includes(secret));
   });
 
+  it("an event that is marked as automated, or of somebody who may ask nobody here, is neither opened nor waited for [INT-6] [DEL-10]", async (t) => {
+    const fixture = await setUp(t);
+    const tried: string[] = [];
+    fixture.devices.onDecrypt = ({ event }) => void tried.push(event);
+    const { content, ...outside } = sealed("marked");
+    const marked = { ...outside, content: { ...content, "m.automated": true } };
+    const stranger = sealed("stranger", { sender: "@mallory:evil.test" });
+    await fixture.events("t1", marked, stranger, sealed("asked"));
+    assert.deepEqual(tried, ["$asked"]);
+    assert.deepEqual(
+      (await envelopes(fixture)).map(({ event }) => event),
+      ["$asked"],
+    );
+  });
+
   it("the devices of who joins, or invites a ghost, count as changed [ENC-7]", async (t) => {
     const { devices, events } = await setUp(t);
     const invited = member(ghost("docs"), "invite", { room_id: "!other", sender: "@carol:b.test" });

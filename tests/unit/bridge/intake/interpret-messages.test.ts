@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { interpretMessages } from "../../../../src/bridge/intake/interpret-messages.ts";
+import { candidatesOf, interpretMessages } from "../../../../src/bridge/intake/interpret-messages.ts";
 import { createNamespace } from "../../../../src/bridge/intake/namespace.ts";
 import { type MessageEvent, readEvents } from "../../../../src/bridge/intake/read-events.ts";
 import type { KnownFacts, Subject } from "../../../../src/bridge/ledger/admission-types.ts";
@@ -94,4 +94,25 @@ describe("deriving from a message", () => {
       assert.ok(patterns.callCount() < 10, `${patterns.callCount()} patterns`);
     });
   }
+});
+
+describe("what may ask, answer or cancel", () => {
+  it("is no reaction that is marked as automated [INT-6]", () => {
+    const reaction = (name: string, marks: object) => ({
+      ...{
+        type: "m.reaction",
+        event_id: `$${name}`,
+        room_id: "!r",
+        sender: "@bot:a.test",
+        origin_server_ts: T0,
+      },
+      content: { "m.relates_to": { rel_type: "m.annotation", event_id: "$q", key: "❌" }, ...marks },
+    });
+    const { events } = readEvents([reaction("program", { "m.automated": true }), reaction("person", {})]);
+    const { reactions } = candidatesOf(events, NAMESPACE, []);
+    assert.deepEqual(
+      reactions.map((one) => one.event),
+      [event("person")],
+    );
+  });
 });
