@@ -11,6 +11,8 @@ import type { DeviceObserver, DeviceStatus } from "./crypto/ghost-device.ts";
 import type { IntakeEnvelopeObserver } from "./crypto/wait-for-keys.ts";
 import type { DelegationObserver } from "./delegation/dependencies.ts";
 import { type IntakeObserver, TRANSACTION_OUTCOMES } from "./intake/server.ts";
+import type { Admitted } from "./ledger/admission-types.ts";
+import { stageOfDenied } from "./ledger/capacity.ts";
 import type { Waiting } from "./ledger/operator-commands.ts";
 import { INTAKE_ENVELOPE_REASONS, OPEN_STATES } from "./ledger/states.ts";
 
@@ -98,12 +100,18 @@ export function createMetrics() {
   return metrics;
 }
 
+function countRefused({ delegationsEnded }: Metrics, { refused }: Admitted): void {
+  for (const reason of refused)
+    delegationsEnded.inc({ state: "denied", stage: stageOfDenied(reason), reason });
+}
+
 export function intakeMetrics(metrics: Metrics): IntakeObserver {
   return {
     transaction: (outcome) => metrics.transactions.inc({ outcome }),
     acknowledged: (ms) => metrics.transactionSeconds.observe(ms / 1_000),
     recorded: (handled) => {
       if (handled.replayed) return;
+      countRefused(metrics, handled);
       metrics.encryptedEvents.inc({ outcome: "at_once" }, handled.opened);
       metrics.encryptedEvents.inc({ outcome: "denied" }, handled.envelopesDenied);
       for (const { reason } of handled.read.malformed) metrics.eventsMalformed.inc({ reason });
@@ -116,7 +124,10 @@ export function intakeEnvelopeMetrics(
   on: Pick<IntakeEnvelopeObserver, "derived"> & { readonly expired: () => void },
 ): IntakeEnvelopeObserver {
   return {
-    derived: on.derived,
+    derived: (admitted) => {
+      countRefused(metrics, admitted);
+      on.derived(admitted);
+    },
     expired: (reason) => {
       metrics.encryptedExpired.inc({ reason });
       on.expired();

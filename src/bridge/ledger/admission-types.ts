@@ -266,6 +266,8 @@ export interface Admitted {
   readonly replayed: boolean;
   readonly admitted: number;
   readonly denied: number;
+  /** Why each of those denied was. */
+  readonly refused: readonly TerminalReason[];
   readonly answers: number;
   /** Intake envelopes that now await their keys. */
   readonly envelopes: number;
@@ -280,6 +282,6 @@ export interface Admitted {
 }
 
 export const NOTHING_ADMITTED: Admitted = {
-  ...{ replayed: false, admitted: 0, denied: 0, answers: 0 },
+  ...{ replayed: false, admitted: 0, denied: 0, refused: [], answers: 0 },
   ...{ envelopes: 0, envelopesDenied: 0, canceled: [], notices: 0 },
 };

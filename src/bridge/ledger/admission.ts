@@ -24,6 +24,7 @@ import {
   type PlacedIntakeEnvelope,
   type PlacedJob,
   place,
+  refusedOf,
   roomTotals,
   STAGE_OF_DENIED,
 } from "./capacity.ts";
@@ -217,7 +218,8 @@ async function admitOn(
   const counts = open ?? (await countOpen(client, row, asked, admission.capacity));
   const placed = place(asked, row, done.indices, counts, admission.capacity);
   const { jobs, envelopes } = placed;
-  const denied = jobs.filter((job) => job.denied !== null).length;
+  const refused = refusedOf(jobs);
+  const denied = refused.length;
   const envelopesDenied = envelopes.filter((envelope) => envelope.denied !== null).length;
   const notices = [
     ...derived.notices,
@@ -230,6 +232,7 @@ async function admitOn(
     replayed: false,
     admitted: jobs.length - denied,
     denied,
+    refused,
     answers: done.answers,
     envelopes: envelopes.length - envelopesDenied,
     envelopesDenied,

@@ -5,7 +5,7 @@
 import { type EventId, type RoomId, serverOf } from "../../domain/identifiers.ts";
 import type { Capacity, Derived, NewAnswer, NewDelegation, NewIntakeEnvelope } from "./admission-types.ts";
 import { columnsOf, type Queryable, type Statement, statement } from "./postgres.ts";
-import type { INTAKE_ENVELOPE_REASONS, TerminalReason } from "./states.ts";
+import type { INTAKE_ENVELOPE_REASONS, TerminalReason, TerminalStage } from "./states.ts";
 
 /** The facts that placing needs, as the database returns them. */
 export interface KnownPlaces {
@@ -159,6 +159,11 @@ export interface PlacedJob extends NewDelegation {
 /** SQL: the stage at which a row with the reason in the column `denied` ended. */
 export const STAGE_OF_DENIED =
   "CASE WHEN denied = 'sender_policy_rejected' THEN 'policy' WHEN denied IS NOT NULL THEN 'intake' END";
+
+export const refusedOf = (jobs: readonly PlacedJob[]) => jobs.flatMap(({ denied }) => denied ?? []);
+
+export const stageOfDenied = (reason: TerminalReason): TerminalStage =>
+  reason === "sender_policy_rejected" ? "policy" : "intake";
 
 export interface PlacedIntakeEnvelope extends NewIntakeEnvelope {
   readonly seq: number | null;

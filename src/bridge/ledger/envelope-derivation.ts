@@ -7,7 +7,7 @@ import type { Pool, PoolClient } from "pg";
 import { readKnown, recordIndices, toFacts } from "./admission-facts.ts";
 import { type Admission, type Admitted, type LedgerSettings, NOTHING_ADMITTED } from "./admission-types.ts";
 import { changeAsked } from "./cancel-or-edit.ts";
-import { countOpen, place, STAGE_OF_DENIED } from "./capacity.ts";
+import { countOpen, place, refusedOf, STAGE_OF_DENIED } from "./capacity.ts";
 import { AWAITS_KEY, type ClaimedIntakeEnvelope, nameOf } from "./envelopes.ts";
 import { refusals, writeNotices } from "./notices.ts";
 import { columnsOf, inRooms, statement, toTime, type Work } from "./postgres.ts";
@@ -109,7 +109,8 @@ async function deriveOn(
   const arrived = { delegations, envelopes: [] };
   const open = await countOpen(client, row, arrived, capacity);
   const { jobs } = place(arrived, { rooms: [[room, true, 0, Number(seq)]] }, indices, open, capacity);
-  const admitted = jobs.filter(({ denied }) => denied === null).length;
+  const refused = refusedOf(jobs);
+  const admitted = jobs.length - refused.length;
   const values = [
     ...held,
     toTime(now),
@@ -128,7 +129,8 @@ async function deriveOn(
     result: {
       ...NOTHING_ADMITTED,
       admitted,
-      denied: jobs.length - admitted,
+      denied: refused.length,
+      refused,
       answers: done.answers,
       canceled: done.canceled,
       notices: notices.length,

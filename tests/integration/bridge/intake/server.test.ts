@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { NOTHING_ADMITTED } from "../../../../src/bridge/ledger/admission-types.ts";
+import { intakeEnvelopeMetrics } from "../../../../src/bridge/metrics.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
 import {
   HS_TOKEN,
@@ -182,6 +184,13 @@ describe("intake server", () => {
     assert.deepEqual(await fixture.rows("SELECT kind, reason, source_event_id FROM bridge_notices"), [
       { kind: "capacity_exceeded", reason: "room_capacity_exceeded", source_event_id: "$q64" },
     ]);
+    const refused = 'drawbridge_delegations_finished_total{state="denied",stage="intake",reason=';
+    const page = () => fixture.metrics.registry.metrics();
+    assert.ok((await page()).includes(`${refused}"room_capacity_exceeded"} 6\n`));
+    // The same of what is read later.
+    const read = { ...NOTHING_ADMITTED, denied: 1, refused: ["event_replayed"] as const };
+    intakeEnvelopeMetrics(fixture.metrics, { derived: () => {}, expired: () => {} }).derived(read);
+    assert.ok((await page()).includes(`${refused}"event_replayed"} 1\n`));
     const audited = await fixture.rows("SELECT record->>'outcome' AS outcome FROM bridge_audit");
     assert.deepEqual(
       audited,
