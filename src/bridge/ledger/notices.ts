@@ -123,6 +123,7 @@ export interface ClaimedNotice {
   readonly threadRoot: EventId | undefined;
   readonly reason: NoticeReason | undefined;
   readonly transactionId: TransactionId;
+  readonly createdAt: number;
   readonly firstAttemptedAt: number | undefined;
   readonly attempts: number;
 }
@@ -136,7 +137,7 @@ const CLAIM = statement<ClaimedNotice>("claim_notices")`
   FROM due WHERE n.id = due.id
   RETURNING n.id AS "noticeId", n.fence, n.kind, n.room_id AS "roomId", n.ghost_mxid AS ghost,
     n.source_event_id AS "sourceEventId", n.asker_mxid AS asker, n.thread_root AS "threadRoot", n.reason,
-    n.transaction_id AS "transactionId", n.first_attempted_at AS "firstAttemptedAt", n.attempts`;
+    n.transaction_id AS "transactionId", n.created_at AS "createdAt", n.first_attempted_at AS "firstAttemptedAt", n.attempts`;
 
 const SETTLE = "WHERE id = $1 AND fence = $2 AND state = 'pending'";
 

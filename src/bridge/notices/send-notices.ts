@@ -1,6 +1,6 @@
 // Sends the notices that the ledger holds: each once, by the ghost it belongs to.
 // Invariants: a notice is sent under its stored transaction ID with the attempt recorded first, so that nothing repeats it; a
-// room that cannot be written to ends it, everything else is retried with growing waits.
+// room that cannot be written to ends it, everything else is retried with growing waits, for a week.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -21,6 +21,8 @@ import { type DirectoryLine, noticeContent } from "./notice-event.ts";
 const BATCH = 16;
 const LEASE_MS = 3 * 60_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
+/** Longer than any outage. A ghost's device that has stopped may never be reset. */
+const RETRIED_MS = 7 * 24 * 60 * 60_000;
 
 export interface NoticeDependencies extends SenderDependencies {
   readonly ledger: Pick<Ledger, "notices" | "targets">;
@@ -47,7 +49,8 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
     };
     const result = await sendOnce(deps, event, signal);
     if (result.kind === "sent") await ledger.notices.recordSent(notice, result.eventId);
-    else if (result.kind === "refused") await ledger.notices.drop(notice);
+    else if (result.kind === "refused" || clock.now() - notice.createdAt >= RETRIED_MS)
+      await ledger.notices.drop(notice);
     else {
       const waitMs = result.afterMs === 0 ? 0 : backoffMs(BACKOFF, attempts, result.afterMs);
       await ledger.notices.defer(notice, clock.now() + waitMs);

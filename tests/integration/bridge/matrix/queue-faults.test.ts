@@ -129,6 +129,18 @@ describe("memberships and notices with a faulty homeserver", () => {
     ]);
   });
 
+  it("a notice that cannot be sent for a week is given up [NOT-1]", async (t) => {
+    const { notices, clock, rows } = await fixture(t, () => ({ status: 503, body: {} }));
+    const states = async () => (await rows("SELECT state FROM bridge_notices")).map(({ state }) => state);
+    for (let days = 0; days < 7; days++) {
+      await notices.round();
+      await clock.advance(24 * 60 * 60_000);
+    }
+    assert.deepEqual(await states(), ["pending"]);
+    await notices.round();
+    assert.deepEqual(await states(), ["dropped"]);
+  });
+
   it("a ghost that was removed before it read its room counts as out", async (t) => {
     const { server, rows, memberships } = await fixture(t, () => ({ body: { room_id: "!r" } }));
     await memberships.round();
