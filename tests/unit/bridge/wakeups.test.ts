@@ -37,4 +37,17 @@ describe("Wakeups", () => {
     wakeups.admitted({ ...claimed, answers: 1 });
     assert.deepEqual(sent, ["delegations"]);
   });
+
+  it("has a delegation that is to be canceled ended wherever it runs, at once [DEL-6] [DEL-9]", () => {
+    const wakeups = new Wakeups({ now: () => 0, sleep: async () => undefined });
+    const [sent, canceled]: [string[], string[]] = [[], []];
+    wakeups.send = (message) => sent.push(message);
+    const delegations = { wake: () => {}, cancel: (id: string) => void canceled.push(id) };
+    const others = { envelopes: undefined, inbox: undefined, notices: undefined, memberships: undefined };
+    wakeups.wakeables = { delegations, ...others };
+    wakeups.admitted({ ...NOTHING_ADMITTED, canceled: ["7"] });
+    assert.deepEqual(canceled, ["7"]);
+    for (const message of sent.splice(0)) wakeups.receive(message);
+    assert.deepEqual([canceled, sent], [["7", "7"], []]);
+  });
 });
