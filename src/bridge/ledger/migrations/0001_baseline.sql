@@ -594,7 +594,7 @@ $$;
 
 -- Which process owns a ghost's machine, or a role. The owner may have ended: then any other may take it.
 CREATE TABLE bridge_ownership (
-  -- A ghost, or one of the roles `audit`, `catchup` and `retention`.
+  -- A ghost, or one of the roles `audit`, `avatars`, `catchup` and `retention`.
   name text PRIMARY KEY,
   process text NOT NULL
 );
