@@ -10,7 +10,7 @@ import { canceled, type DelegationVerdict } from "./outcomes.ts";
 import type { RunningDelegation } from "./running-delegation.ts";
 import { sendUnsent } from "./send-reply.ts";
 
-/** How a run ended. `held`: interrupted by a drain; the lease is still this process's to give back. */
+/** How a run ended. `held`: the lease is, or may be, still this process's to give back. */
 export type RunEnd = "settled" | "held";
 
 export async function run(running: RunningDelegation): Promise<RunEnd> {
@@ -76,7 +76,8 @@ async function stopped(running: RunningDelegation, error: unknown): Promise<RunE
   const { lease } = running.claimed;
   if (isLeaseLost(error) || running.interrupted === "lost") {
     metrics.leaseLost();
-    return "settled";
+    // The refused write may repeat one that was committed though its answer was lost.
+    return running.interrupted === "lost" ? "settled" : "held";
   }
   if (running.interrupted === "drain") return "held";
 

@@ -322,6 +322,25 @@ describe("delegation worker", () => {
     assert.equal(agent.requestsOf("send").length, 1);
   });
 
+  it("an answer is sent at once whose record was committed though the connection broke [DEL-4]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t);
+    agent.behaviour.plan = completes("ok");
+    const question = await admit();
+    const one = harness.mortal("one");
+    let isBroken = false;
+    one.onWrite = (method, when) => {
+      if (method !== "recordReply" || when === "before" || isBroken) return;
+      isBroken = true;
+      throw Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" });
+    };
+    const askedAt = harness.clock.now();
+    one.worker.start();
+    await harness.until(() => question.outcome !== undefined);
+    assert.equal(question.outcome?.reason, "answered");
+    assert.ok(harness.clock.now() - askedAt < 10_000, `${harness.clock.now() - askedAt} ms`);
+    assert.deepEqual([harness.sent.length, agent.requestsOf("send").length], [1, 1]);
+  });
+
   for (const binding of ["JSONRPC", "HTTP+JSON"] as const) {
     it(`no text of a question, an answer or an agent is logged (${binding}) [AUD-2]`, async (t) => {
       const { agent, harness, admit } = await setUpDelegation(t, { streaming: true, card: { binding } });
