@@ -38,8 +38,8 @@ The columns are those of \`${LIST}\`. Of an ended delegation, LAST REASON is why
 export const cancelCommand = changing(
   DELEGATION,
   `
-The asker is told, and the room continues. A bridge that works on the delegation ends it within a third of
-limits.lease, and tells the agent to cancel its task. Exit code 1: it is not open.`,
+The asker is told, and the room continues. A bridge that works on the delegation notices it within a third of
+limits.lease, tells the agent to cancel its task, for which it waits 15 s at most, and ends it. Exit code 1: it is not open.`,
   async (operations, { id }, now) => (await operations.cancelDelegation(id, now)) ?? "unchanged",
   { ended: "canceled", requested: "the bridge that works on it will end it", unchanged: "it is not open" },
 );

@@ -161,7 +161,9 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
   const delegations = async (query: typeof DELEGATION, values: readonly unknown[], now: number) =>
     (await query.entities(pool, values)).map((row): OpenDelegation => {
       const { leaseUntil: _until, isUnposted: _isUnposted, ...shown } = row;
-      return { ...shown, waitsFor: waitsFor(row, now) };
+      const waits = waitsFor(row, now);
+      // While a bridge holds it that would be the end of its lease.
+      return { ...shown, waitsFor: waits, nextAt: waits === "nothing" ? undefined : row.nextAt };
     });
   const envelopes = async (query: typeof ENVELOPE, values: readonly unknown[]) =>
     (await query.entities(pool, values)).map(

@@ -36,6 +36,11 @@ describe("operations", () => {
       [event("q4"), "its_turn", id],
       [event("q6"), "its_turn", event("e5")],
     ]);
+    assert.equal(
+      (await operations.delegation(id, T0))?.nextAt,
+      undefined,
+      "the end of its lease is no next try",
+    );
     await delegations.defer(q1.lease, T0 + 8_000, AWAY);
     const [first] = await operations.delegations(T0 + 1, room("r"));
     assert.deepEqual(
