@@ -158,6 +158,12 @@ const REMEMBERED_MAX = 10_000;
 export class SenderDevices {
   readonly #known = new LRUCache<string, true>({ max: REMEMBERED_MAX });
   readonly #queries = new LRUCache<string, number>({ max: REMEMBERED_MAX });
+  readonly #onFollowed: (user: UserId) => void;
+
+  /** @param onFollowed told of a user whose devices are queried from then on */
+  constructor(onFollowed: (user: UserId) => void) {
+    this.#onFollowed = onFollowed;
+  }
 
   async queryUnknown(machine: OlmMachine, sender: UserId, curve25519: string) {
     const device = `${sender} ${curve25519}`;
@@ -169,6 +175,7 @@ export class SenderDevices {
         return {};
       }
       this.#queries.set(device, queries + 1);
+      this.#onFollowed(sender);
       await machine.updateTrackedUsers([new SdkUserId(sender)]);
       await machine.receiveSyncChangesMsc4186("[]", new DeviceLists([new SdkUserId(sender)]), new Map());
       return { queried: true } as const;

@@ -58,7 +58,8 @@ export class GhostMachine {
   readonly #machine: OlmMachine;
   readonly #databases: StoredDatabases;
   readonly #policy: DeviceTrustPolicy;
-  readonly #senders = new SenderDevices();
+  readonly #followed: Set<string>;
+  readonly #senders: SenderDevices;
   readonly #withheld = new WithheldCodes();
   readonly #shared = new Map<RoomId, Shared>();
   /** Rooms whose session was begun since the machine was opened, and whether all devices got its key. */
@@ -66,11 +67,18 @@ export class GhostMachine {
   readonly #calls = new Serial();
   #ended: DrawbridgeError | undefined;
 
-  private constructor(machine: OlmMachine, databases: StoredDatabases, policy: DeviceTrustPolicy) {
+  private constructor(
+    machine: OlmMachine,
+    databases: StoredDatabases,
+    policy: DeviceTrustPolicy,
+    followed: Set<string>,
+  ) {
     this.identity = identityOf(machine);
     this.#machine = machine;
     this.#databases = databases;
     this.#policy = policy;
+    this.#followed = followed;
+    this.#senders = new SenderDevices((user) => followed.add(user));
   }
 
   /** Opens the machine of a store, and makes what that changed durable, which finishes a new store. */
@@ -84,10 +92,12 @@ export class GhostMachine {
       machine.roomKeyRequestsEnabled = false;
       // Whoever has left a room would be given again what was shared with it.
       machine.roomKeyForwardingEnabled = false;
+      // Before the commit, which fails where a read has failed.
+      const followed = [...(await machine.trackedUsers())].map(String);
       const layout = databases.layout();
       const isUnchanged = store.identity !== undefined && isDeepStrictEqual(layout, store.layout);
       await (isUnchanged ? records.commit() : records.layOut(layout, identityOf(machine)));
-      return new GhostMachine(machine, databases, policy);
+      return new GhostMachine(machine, databases, policy, new Set([store.ghost, ...followed]));
     } catch (error) {
       mounted.delete(records.name);
       throw error;
@@ -126,8 +136,13 @@ export class GhostMachine {
     return answer.value;
   }
 
-  receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
+  /** What changed of users whom it does not follow, as most ghosts do not, is nothing to the library, and costs no write. */
+  async receive(changes: DeviceChanges): Promise<readonly RoomId[]> {
     const toDevice = this.#withheld.takeFrom(changes.toDevice);
+    const { oneTimeKeyCounts, unusedFallbackKeys } = changes;
+    const isSaidOfUsers = toDevice.length === 0 && (oneTimeKeyCounts ?? unusedFallbackKeys) === undefined;
+    const users = [...changes.changedUsers, ...changes.leftUsers];
+    if (isSaidOfUsers && !users.some((user) => this.#followed.has(user))) return [];
     return this.#run((machine) => receiveChanges(machine, { ...changes, toDevice }));
   }
 
@@ -169,6 +184,7 @@ export class GhostMachine {
   }
 
   track(users: readonly UserId[]): Promise<void> {
+    for (const user of users) this.#followed.add(user);
     return this.#run((machine) => machine.updateTrackedUsers(sdkUsers(users)));
   }
 

@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import { DeviceId } from "@matrix-org/matrix-sdk-crypto-wasm";
 import { loadStore } from "../../../../src/bridge/crypto/machines.ts";
 import { ContentKeys } from "../../../../src/bridge/ledger/content-keys.ts";
+import { NO_CHANGES } from "../../../../src/bridge/matrix/device-changes.ts";
 import { systemClock, systemRandom } from "../../../../src/domain/clock.ts";
 import type { UserId } from "../../../../src/domain/identifiers.ts";
 import { GhostSide, KeyServer, machinesScene, Person, storeKey } from "../../../support/crypto-world.ts";
@@ -88,5 +89,46 @@ describe("bounded stores of ghosts", () => {
       "SELECT used_day IS NOT NULL AS ages FROM bridge_crypto_records WHERE object_store = 'received_room_key_bundles'",
     );
     assert.deepEqual(rows, [{ ages: true }]);
+  });
+
+  it("what changed of users whom a ghost does not follow costs its machine no write, and of one whom it follows is queried, by a machine that was opened again too [ENC-10] [DEL-10]", async (t) => {
+    const scene = await machinesScene(t);
+    const server = new KeyServer();
+    const first = new GhostSide(server, scene.start().machines, GHOST);
+    await first.create();
+    await Person.join(server, ALICE);
+    await first.track(ALICE);
+    const written = async () => {
+      const { rows } = await scene.database.pool.query(
+        "SELECT max(xmin::text::bigint) AS last FROM bridge_crypto_records",
+      );
+      return rows[0].last;
+    };
+    const changed = (ghost: GhostSide, changedUsers: string[], leftUsers: string[] = []) =>
+      ghost.machines.receive(ghost.ghost, {
+        ...NO_CHANGES,
+        changedUsers: changedUsers as UserId[],
+        leftUsers: leftUsers as UserId[],
+      });
+    const queried = async (ghost: GhostSide) => {
+      const requests = await ghost.machines.outgoing(ghost.ghost);
+      return requests.flatMap(({ body }) => Object.keys(JSON.parse(body).device_keys ?? {}));
+    };
+    const before = await written();
+    await changed(first, ["@mallory:evil.test", "@eve:evil.test"], ["@eve:evil.test"]);
+    assert.equal(await written(), before);
+    await changed(first, ["@mallory:evil.test", ALICE]);
+    assert.deepEqual(await queried(first), [ALICE]);
+    await first.work();
+    await first.machines.close();
+
+    const again = new GhostSide(server, scene.start().machines, GHOST);
+    await again.machines.open(again.ghost, again.device, "load");
+    assert.deepEqual(await queried(again), []);
+    await changed(again, [ALICE]);
+    assert.deepEqual(await queried(again), [ALICE]);
+    await again.work();
+    await changed(again, [GHOST]);
+    assert.deepEqual(await queried(again), [GHOST]);
   });
 });
