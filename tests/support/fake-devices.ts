@@ -173,8 +173,11 @@ export function closedDevice(
     onRefused?: (count: number) => void;
     setDeviceRecord?: (ghost: GhostMxid, record: DeviceRecord) => Promise<Outcome<undefined>>;
     now?: () => number;
+    /** The device that the process takes for the ghost's until it looks anew. */
+    knownDevice?: string;
   }> = {},
 ): GhostDevice {
+  let known = others.knownDevice;
   const identity = { curve25519: "curve", ed25519: "ed" };
   const store = { deviceId: "DEVICE", epoch: 1n, publishedAt: 1, identity };
   const parts = {
@@ -189,7 +192,12 @@ export function closedDevice(
       toDeviceSince: async () => retry("network"),
       submit: async (_actor: unknown, { kind }: { kind: string }) => await submit(kind),
     },
-    ghosts: { ensureGhost: async () => ok(ACTOR) },
+    ghosts: {
+      ensureGhost: async () => ok({ ...ACTOR, deviceId: known ?? ACTOR.deviceId }),
+      forget: () => {
+        known = undefined;
+      },
+    },
     ledger: {
       ghosts: {
         recordedDevice: others.recordedDevice ?? (async () => ({ deviceId: "DEVICE", store })),

@@ -230,10 +230,17 @@ export class GhostDevice {
   async #open(): Promise<Outcome<GhostActor>> {
     const { ghosts, api, ledger, machines, clock } = this.#deps;
     const { ghost } = this;
-    const made = await ghosts.ensureGhost(ghost);
+    let made = await ghosts.ensureGhost(ghost);
+    // Its device may have been reset while another process had the ghost.
+    const current = made.kind === "ok" ? await ledger.ghosts.recordedDevice(ghost) : undefined;
+    if (made.kind === "ok" && current !== undefined && current.deviceId !== made.value.deviceId) {
+      ghosts.forget(ghost);
+      made = await ghosts.ensureGhost(ghost);
+    }
     if (made.kind !== "ok") return made;
-    const { deviceId } = made.value;
-    this.#actor = made.value;
+    const actor = made.value;
+    const { deviceId } = actor;
+    this.#actor = actor;
 
     const load = async () => {
       this.#opened = await machines.open(ghost, deviceId, "load");
@@ -272,7 +279,7 @@ export class GhostDevice {
     // Not awaited: what makes use of a new epoch raises it once more, after this.
     void this.raiseEpoch().catch(() => undefined);
     this.#crossSigned = published.value?.crossSigned === true;
-    return this.#publish(made.value);
+    return this.#publish(actor);
   }
 
   async #publish(actor: GhostActor): Promise<Outcome<GhostActor>> {

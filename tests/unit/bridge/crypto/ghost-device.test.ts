@@ -91,6 +91,15 @@ describe("GhostDevice", () => {
     assert.deepEqual(calls, ["shut"]);
   });
 
+  it("a device that was reset while another process had the ghost is opened as the new one, and nothing stops [ENC-2] [DEL-9]", async () => {
+    const device = closedDevice({ outgoing: async () => [] }, async () => ({ kind: "ok", value: "{}" }), {
+      knownDevice: "BEFORE",
+    });
+    assert.equal((await device.ensure()).kind, "ok");
+    assert.deepEqual([device.deviceId, device.status()?.stopped], ["DEVICE", undefined]);
+    await device.catchup.ended();
+  });
+
   it("a device that the database kept from being opened, or whose machine was taken away, is opened a second later [DEL-9]", async () => {
     let now = 0;
     let fails = true;
