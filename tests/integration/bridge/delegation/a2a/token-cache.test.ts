@@ -216,6 +216,26 @@ describe("token source", () => {
       assert.deepEqual(agent.behaviour.prompts, []);
     });
 
+    it(`a request is not repeated when others took the process for ended while a token was renewed (streaming ${streaming}) [DEL-8] [DEL-9]`, async (t) => {
+      const { agent, harness, admit } = await setUpRenewal(t, streaming);
+      const { tokens } = harness.deps;
+      const { token } = tokens;
+      const first = harness.mortal("first");
+      const renewed: typeof token = async (asked, rejected) => {
+        if (rejected !== undefined) first.isAlive = false;
+        return await token(asked, rejected);
+      };
+      Object.assign(tokens, { token: renewed });
+      const row = await admit();
+      first.worker.start();
+      await harness.until(() => harness.metrics.count("deferred:token_refused") === 1);
+      assert.equal(agent.requestsOf(streaming ? "stream" : "send").length, 1);
+      first.isAlive = true;
+      await harness.until(() => row.outcome !== undefined);
+      assert.equal(agent.behaviour.started.length, 1);
+      await first.worker.drain();
+    });
+
     it(`a delegation ends token_refused, after retries with a back-off, when the 401 persists (streaming ${streaming}) [DEL-8]`, async (t) => {
       const issuer = await startTestIssuer(t);
       const credentials: Credentials = {
