@@ -335,6 +335,19 @@ describe("retries of a dispatch", () => {
     assert.ok(agent.requestsOf("send").length < 45);
   });
 
+  it("a question that the agent may have ends outcome_unknown at its deadline when the list cannot be read all the time [DEL-7]", async (t) => {
+    const { agent, harness, admit } = await setUpDelegation(t, { lists: true });
+    agent.fault("send", { kind: "reset" });
+    agent.fault("list", status(500), 1_000);
+    const row = await admit();
+    harness.worker().start();
+    await harness.until(() => row.outcome !== undefined, 5_000);
+    assert.equal(row.outcome?.reason, "outcome_unknown");
+    assert.equal(agent.requestsOf("send").length, 1);
+    const late = harness.clock.now() - T0 - 600_000;
+    assert.ok(late >= 0 && late < 60_000, String(late));
+  });
+
   it("a delegation to a 0.3 agent, which cannot list tasks, ends outcome_unknown after an unanswered request", async (t) => {
     const { agent, harness, admit } = await setUpDelegation(t, { card: { version: "0.3" } });
     agent.fault("send", { kind: "accept_then_drop" });

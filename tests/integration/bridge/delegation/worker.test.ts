@@ -143,6 +143,18 @@ describe("delegation worker", () => {
     assert.equal(agent.requestsOf("send").length, 3);
   });
 
+  it("one agent streams in half of its share, and its other tasks are polled [AGT-4]", async (t) => {
+    const { agent, harness, admit, count } = await setUp(t, { streaming: true });
+    agent.behaviour.plan = { kind: "slow", text: "late" };
+    for (let index = 0; index < 4; index++) await admit(`q${index}`, `room ${index}`);
+    const worker = harness.worker("one", { agentConcurrency: 4 });
+    worker.start();
+    await harness.until(async () => (await count("state = 'following'")) === 4);
+    await harness.until(() => worker.slots.request === 0);
+    assert.deepEqual(worker.slots, { request: 0, stream: 2, free: 6 });
+    agent.behaviour.releaseAll();
+  });
+
   for (const streaming of [false, true]) {
     const how = streaming ? "streamed" : "polled";
     it(`a quick question is asked at once while forty ${how} tasks run and there are eight slots [DEL-7]`, async (t) => {
