@@ -517,6 +517,31 @@ describe("IntakeEnvelopeWorker", () => {
     assert.deepEqual(await bridge.states(), { $e1: "event_unavailable" });
   });
 
+  it("an event whose ghosts another process was given after its claim waits for that one [ENC-5] [DEL-9]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"));
+    bridge.devices.owns = () => false;
+    await bridge.worker.queue.round();
+    assert.deepEqual(await bridge.states(), { $e1: "awaiting_key" });
+    bridge.devices.owns = () => true;
+    bridge.devices.sessions.add("session-1");
+    await bridge.worker.queue.round();
+    assert.deepEqual(await bridge.states(), { $e1: "derived" });
+  });
+
+  it("the wait is prolonged while the keys that lie at the homeserver cannot be read [ENC-6] [ENC-8]", async (t) => {
+    const bridge = await setUp(t);
+    await bridge.bring(sealed("e1"));
+    const away = { kind: "retry", cause: "network", afterMs: 1_000, errcode: undefined } as const;
+    bridge.devices.catchupOutcome = away;
+    await bridge.pass(KEY_WAIT_MS + 60_000, 10_000);
+    assert.deepEqual(await bridge.states(), { $e1: "awaiting_key" });
+    bridge.devices.catchupOutcome = { kind: "ok", value: undefined };
+    bridge.devices.atHomeserver.push({ session: "session-1", room: "!r" as RoomId });
+    await bridge.pass(60_000, 5_000);
+    assert.deepEqual(await bridge.states(), { $e1: "derived" });
+  });
+
   it("an event that no ghost of this process can fetch is left to the process of the room's other ghost [ENC-5]", async (t) => {
     const bridge = await setUp(t);
     await bridge.bring(member(ghost("math"), "join"));
