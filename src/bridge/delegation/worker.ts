@@ -1,6 +1,7 @@
 // Claims delegations that are due and runs each by itself. Invariants: never more flows than `limits.concurrency`, of one
 // agent than its share of them, and no more than half of either on streams, or of an agent's share on downloads, because both
-// last; leases are renewed meanwhile; a drain finishes each, gives it back, or leaves it to its lease.
+// last; the last quarter of the slots is for agents with a few requests in progress; leases are renewed meanwhile; a drain
+// finishes each, gives it back, or leaves it to its lease.
 import { dirname, resolve } from "node:path";
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
@@ -27,6 +28,9 @@ const DRAIN_GRACE_MS = 2_000;
 const GAP_MS = 60_000;
 const PASS_HEADS_MS = 5_000;
 
+const count = (counts: Map<AgentId, number>, { agentId }: Pick<ClaimedDelegation, "agentId">) =>
+  counts.set(agentId, (counts.get(agentId) ?? 0) + 1);
+
 interface Claim {
   readonly claimed: ClaimedDelegation;
   readonly leaseUntil: number;
@@ -41,7 +45,7 @@ export class DelegationWorker implements DelegationHost {
   #hasFreeSlots = false;
   readonly #active = new Map<string, RunningDelegation>();
   /** The agents of questions that are being admitted and claimed. */
-  readonly #reserved = new Set<{ readonly agent: AgentId }>();
+  readonly #reserved = new Set<Pick<ClaimedDelegation, "agentId">>();
   #claimedAt = Number.NEGATIVE_INFINITY;
   upSince = Number.NEGATIVE_INFINITY;
   readonly pace: ReadPace;
@@ -78,11 +82,13 @@ export class DelegationWorker implements DelegationHost {
 
   /** A slot for a question to this agent that is being admitted, as long as the agent has half of its share left. */
   reserve(agent: AgentId, holder: string): ClaimSlot | undefined {
-    const inProgress = this.#inProgressByAgent().get(agent) ?? 0;
-    const begin = 2 * inProgress < this.#shareOfAgent ? this.#queue.reserve() : undefined;
+    const isOpen = this.slots.free - this.#reserved.size > this.#kept;
+    const inProgress = isOpen ? this.#inProgressByAgent() : this.#requestsByAgent();
+    const most = isOpen ? this.#shareOfAgent / 2 : this.#few;
+    const begin = (inProgress.get(agent) ?? 0) < most ? this.#queue.reserve() : undefined;
     if (begin === undefined) return undefined;
     const leaseUntil = this.#deps.clock.now() + this.#deps.limits.lease;
-    const reserved = { agent };
+    const reserved = { agentId: agent };
     this.#reserved.add(reserved);
     const end = (claimed: ClaimedDelegation | undefined) => {
       begin(claimed && { claimed, leaseUntil });
@@ -153,11 +159,27 @@ export class DelegationWorker implements DelegationHost {
     return agentConcurrency;
   }
 
+  /** Slots for agents with a few requests in progress: several that hang would else take all slots together. */
+  get #kept(): number {
+    const { concurrency } = this.#deps.limits;
+    return Math.max(0, Math.min(Math.floor(concurrency / 4), concurrency - this.#shareOfAgent));
+  }
+
+  get #few(): number {
+    return Math.max(1, Math.floor(this.#shareOfAgent / 8));
+  }
+
   #inProgressByAgent(): Map<AgentId, number> {
+    const counts = this.#requestsByAgent();
+    for (const { claimed, holdsStream } of this.#active.values()) if (holdsStream) count(counts, claimed);
+    return counts;
+  }
+
+  /** Without streams. @param claimed what does not run yet */
+  #requestsByAgent(claimed: readonly ClaimedDelegation[] = []): Map<AgentId, number> {
     const counts = new Map<AgentId, number>();
-    const add = (agent: AgentId) => counts.set(agent, (counts.get(agent) ?? 0) + 1);
-    for (const { claimed } of this.#active.values()) add(claimed.agentId);
-    for (const { agent } of this.#reserved) add(agent);
+    for (const running of this.#active.values()) if (!running.holdsStream) count(counts, running.claimed);
+    for (const one of [...this.#reserved, ...claimed]) count(counts, one);
     return counts;
   }
 
@@ -167,8 +189,20 @@ export class DelegationWorker implements DelegationHost {
     await this.#keeper.renewExpired();
     const now = clock.now();
     const leaseUntil = now + limits.lease;
-    const share = { most: this.#shareOfAgent, inProgress: this.#inProgressByAgent() };
-    const claimed = await ledger.claim({ holder, limit, now, leaseUntil, share });
+    const claimed: ClaimedDelegation[] = [];
+    const claim = async (upTo: number, most: number, inProgress: Map<AgentId, number>) => {
+      if (claimed.length >= upTo) return;
+      const share = { most, inProgress };
+      claimed.push(...(await ledger.claim({ holder, limit: upTo - claimed.length, now, leaseUntil, share })));
+    };
+    const open = limit - this.#kept;
+    await claim(open, this.#shareOfAgent, this.#inProgressByAgent());
+    // What was claimed is not to wait for the end of its lease. Where less than all was due, no more is.
+    if (claimed.length >= open) {
+      await claim(limit, this.#few, this.#requestsByAgent(claimed)).catch((error: unknown) => {
+        if (claimed.length === 0) throw error;
+      });
+    }
     if (now - this.#claimedAt > GAP_MS) this.upSince = now;
     this.#claimedAt = now;
     this.#hasFreeSlots = claimed.length < limit;

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import { DelegationWorker } from "../../../../src/bridge/delegation/worker.ts";
 import type { AgentId } from "../../../../src/domain/identifiers.ts";
 import { namedTarget } from "../../../support/agents.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
@@ -153,6 +154,42 @@ describe("delegation worker", () => {
     await harness.until(() => worker.slots.request === 0);
     assert.deepEqual(worker.slots, { request: 0, stream: 2, free: 6 });
     agent.behaviour.releaseAll();
+  });
+
+  it("agents that hang, however many questions they have, leave slots to the others [DEL-7]", async (t) => {
+    const { agent, fixture, harness, count } = await setUp(t);
+    agent.fault("send", { kind: "hang" }, 1_000);
+    const hanging = ["one", "two", "three", "four", "five"].map((name) => {
+      const target = namedTarget(name);
+      return { ...target, entry: { ...target.entry, ...harness.target?.entry } };
+    });
+    const byGhost = new Map(hanging.map((target) => [target.ghost, target]));
+    for (const { ghost: asked, agentId, fingerprint } of hanging)
+      for (let index = 0; index < 8; index++) {
+        const name = `${agentId}${index}`;
+        const of = { ghost: asked, agent: agentId, targetFingerprint: fingerprint };
+        await fixture.admit([job(name, { ...of, room: room(name) })]);
+      }
+    const { deps } = harness;
+    const worker = new DelegationWorker({
+      ...deps,
+      directory: { current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }) },
+      limits: { ...deps.limits, concurrency: 16, agentConcurrency: undefined },
+    });
+    t.after(() => harness.during(worker.drain()));
+    worker.start();
+    await harness.until(() => agent.requestsOf("send").length >= 12, 0);
+    const other = { ghost: ghost("other"), agent: "other" as AgentId, room: room("another room") };
+    await fixture.admit([job("other", other)]);
+    const askedAt = harness.clock.now();
+    worker.wake();
+    // It is put off without a call, because agents.yaml has no such agent.
+    await harness.until(async () => (await count("agent_id = 'other' AND retry_reason IS NOT NULL")) === 1);
+    assert.ok(harness.clock.now() - askedAt <= 1_000, String(harness.clock.now() - askedAt));
+    assert.equal(worker.reserve("one" as AgentId, "one"), undefined);
+    const slot = worker.reserve("other" as AgentId, "one");
+    assert.ok(slot !== undefined);
+    slot.end(undefined);
   });
 
   for (const streaming of [false, true]) {
