@@ -28,6 +28,8 @@ const PATIENCE_PART = 1 / 20;
 const WAITED_MS_MAX = 60_000;
 /** Servers that were slow together are asked apart for so long. */
 const APART_MS = 60 * 60_000;
+/** When as many requests in a row were late, each about another server, the homeserver itself is slow: then all are asked together. */
+const SLOW_SERVERS_MAX = 8;
 
 export type Patience = ReturnType<typeof createPatience>;
 
@@ -35,6 +37,8 @@ export type Patience = ReturnType<typeof createPatience>;
 export function createPatience(clock: Pick<Clock, "now">) {
   const waited = new LRUCache<string, { ms: number; at: number }>({ max: REMEMBERED_MAX });
   const parts = new LRUCache<string, { part: number; until: number }>({ max: REMEMBERED_MAX });
+  /** The first server of each request that was late, since one was not. */
+  const slow = new Set<string>();
   let lastPart = 0;
   const waitedMs = (server: string) => {
     const { ms = 0, at = 0 } = waited.get(server) ?? {};
@@ -56,7 +60,16 @@ export function createPatience(clock: Pick<Clock, "now">) {
       const answer = await request();
       const now = clock.now();
       const [server] = servers;
-      if (now - begun <= QUICK_MS || server === undefined) return answer;
+      if (server === undefined) return answer;
+      if (now - begun <= QUICK_MS) {
+        slow.clear();
+        return answer;
+      }
+      if (slow.size < SLOW_SERVERS_MAX) slow.add(server);
+      if (slow.size === SLOW_SERVERS_MAX) {
+        parts.clear();
+        return answer;
+      }
       if (servers.length === 1) {
         // Other ghosts' requests may have waited at the same time.
         const since = Math.max(begun, waited.get(server)?.at ?? 0, now - WAITED_MS_MAX);

@@ -64,9 +64,11 @@ describe("a server that lets a homeserver wait again and again", () => {
       for (const user of WELL) assert.ok(!missing.has(user), user);
     });
 
-    it(`keeps the keys of no server away from a ${kind} while the homeserver itself is slow [ENC-7]`, async () => {
-      const { missing } = await hours(2, () => 3 * SECOND);
+    it(`keeps the keys of no server away from a ${kind} while the homeserver itself is slow, and holds it up no longer [ENC-7]`, async () => {
+      const { missing, first, later } = await hours(2, () => 3 * SECOND);
       assert.deepEqual([...missing], []);
+      for (const heldUp of [first, later])
+        assert.ok(heldUp < 10 * 60 * SECOND, `${heldUp / SECOND} s an hour`);
     });
   }
 });
