@@ -87,11 +87,12 @@ async function post(running: RunningDelegation, taskId: string, sends: readonly 
 async function poll(running: RunningDelegation, taskId: string, until: number): Promise<DelegationVerdict> {
   const check = await recheck(running.deps, running.claimed);
   const later = () => wait(Math.min(running.now + POLL_MS, until), check.kind === "cleared");
-  if (check.kind === "unknown" || running.host.pace.restMs(running.claimed.agentId) > 0) return later();
+  if (check.kind === "unknown") return later();
   if (check.kind === "stopped") {
     const isNew = mayBeNew(check, running.claimed);
     return isNew ? wait(running.now + running.backoff()) : finish(stoppedFollowing(check));
   }
+  if (running.host.pace.restMs(running.claimed.agentId) > 0) return later();
   try {
     const task = await running.connect(check).getTask(taskId, running.signal);
     const assembly = new AnswerAssembly(running.deps.limits.answerBytes);

@@ -7,7 +7,7 @@ import { aboutOf, interpretMessages } from "../../../../src/bridge/intake/interp
 import type { MessageEvent } from "../../../../src/bridge/intake/read-events.ts";
 import type { PendingSend } from "../../../../src/bridge/ledger/replies.ts";
 import { TRANSACTION_KEY } from "../../../../src/bridge/ledger/transaction-ids.ts";
-import type { EventId } from "../../../../src/domain/identifiers.ts";
+import type { AgentId, EventId } from "../../../../src/domain/identifiers.ts";
 import { DOCS, NAMESPACE } from "../../../support/conversation.ts";
 import { databaseText } from "../../../support/database.ts";
 import { delegationSuite } from "../../../support/delegation-suite.ts";
@@ -434,13 +434,17 @@ describe("a question from the agent", () => {
     assert.equal((await fixture.rows("SELECT 1 FROM bridge_notices")).length, 1);
   });
 
-  it("ends with a notice when trust is lost while nobody answers [DEL-5]", async (t) => {
+  it("ends with a notice when trust is lost while nobody answers, however much the agent has sent before [DEL-5]", async (t) => {
     const { agent, harness, row, isPosted } = await setUp(t);
-    harness.worker().start();
+    const worker = harness.worker();
+    worker.start();
     await harness.until(isPosted);
     const before = agent.requests.length;
+    worker.pace.read("docs" as AgentId, Number.MAX_SAFE_INTEGER);
     harness.trust = { trust: "quarantined", reason: "agent_card_untrusted" };
+    const lostAt = harness.clock.now();
     await harness.until(() => row.outcome !== undefined);
+    assert.ok(harness.clock.now() - lostAt <= 60_000);
     assert.equal(row.outcome?.reason, "agent_card_untrusted");
     assert.equal(row.outcome?.notice, "delegation_stopped");
     assert.equal(agent.requests.length, before);
