@@ -1,8 +1,9 @@
 // Which ghosts are in which rooms, and the task that each has there: answer an invitation, read the room, or leave.
 // Invariants: the result of a task is recorded only under the fence it was claimed with, which a newer membership event
-// raises; of the invitations of one server no more are claimed than its share; events may arrive in another order than they
-// happened, and the homeserver passes on some that are not part of their room, so that what is told of a ghost that is in a
-// room, or of its encryption, and a change in a room of few people, leads to a task: only what is read of the room counts.
+// raises; of the invitations of one server, or of all that no agent allows, no more are claimed than its share; events may
+// arrive in another order than they happened, and the homeserver passes on some that are not part of their room, so that
+// what is told of a ghost that is in a room, or of its encryption, and a change in a room of few people, leads to a task:
+// only what is read of the room counts.
 import type { Pool } from "pg";
 import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
 import type { LedgerSettings, RoomStateEvent } from "./admission-types.ts";
@@ -11,6 +12,8 @@ import { encryptedRoomMarker } from "./notices.ts";
 import { type ClaimRequest, claimValues, type Queryable, statement, toTime } from "./postgres.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
 
+export type InvitingServer = ServerName | "";
+
 export interface ClaimedMembership {
   readonly roomId: RoomId;
   readonly ghost: GhostMxid;
@@ -18,12 +21,14 @@ export interface ClaimedMembership {
   /** `answer_invite`: decide by policy; `settle`: read the room's state; `leave`: nobody is left to serve. */
   readonly task: "answer_invite" | "settle" | "leave";
   readonly inviter: UserId | undefined;
-  /** The server whose share it takes; undefined when it is about no invitation. */
-  readonly invitingServer: ServerName | undefined;
+  /** The server whose share it takes, empty for all that no agent allows; undefined when it is about no invitation. */
+  readonly invitingServer: InvitingServer | undefined;
   readonly attempts: number;
 }
 
-const INVITING_SERVER = "CASE WHEN membership = 'invite' THEN bridge_server_of(inviter) END";
+// Whoever has a domain has any number of servers in it, so that those that no agent allows ($6) count as one.
+const INVITING_SERVER = `CASE WHEN membership <> 'invite' THEN NULL
+  WHEN bridge_server_of(inviter) = ANY ($6) THEN bridge_server_of(inviter) ELSE '' END`;
 
 const CLAIM = statement<ClaimedMembership>("claim_memberships")`
   WITH due AS MATERIALIZED (
@@ -106,13 +111,23 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
   const recordAt = (write: typeof JOINED) => (membership: ClaimedMembership, time: number) =>
     write.run(pool, [...mine(membership), toTime(time)]);
   return {
-    async claim(request: ClaimRequest & { readonly share?: Share<ServerName> }) {
+    /** @param request `allowed`: the servers that an agent allows */
+    async claim(
+      request: ClaimRequest & {
+        readonly share?: Share<InvitingServer>;
+        readonly allowed?: ReadonlySet<string>;
+      },
+    ) {
       const shares = new Shares(request.share);
       const claimed: ClaimedMembership[] = [];
       for (;;) {
         const limit = Math.min(request.limit - claimed.length, shares.size);
         if (limit === 0) return claimed;
-        const values = [...claimValues({ ...request, limit }).slice(0, 4), shares.full];
+        const values = [
+          ...claimValues({ ...request, limit }).slice(0, 4),
+          shares.full,
+          [...(request.allowed ?? [])],
+        ];
         const found = await CLAIM.entities(pool, values);
         for (const { invitingServer } of found) if (invitingServer !== undefined) shares.take(invitingServer);
         claimed.push(...found);

@@ -1,18 +1,18 @@
 // What ghosts do about rooms: answer invitations by policy, read a joined room's state, leave empty rooms.
 // Invariants: only who may ask an agent may bring its ghost into a room; one server's invitations take a share of the
-// queue; what repeating cannot change ends a task, all else is retried with growing waits; a refusal of the ghost itself is
-// no answer about a room.
+// queue, and so do those of all servers together that no agent allows; what repeating cannot change ends a task, all else
+// is retried with growing waits; a refusal of the ghost itself is no answer about a room.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
-import { parseMember, type ServerName, serverOf } from "../../domain/identifiers.ts";
+import { parseMember, serverOf } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
-import { isSenderAllowed } from "../agents/sender-policy.ts";
+import { isSenderAllowed, serversAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { ClaimedMembership } from "../ledger/memberships.ts";
+import type { ClaimedMembership, InvitingServer } from "../ledger/memberships.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
@@ -44,8 +44,8 @@ export interface MembershipDependencies {
 }
 
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
-  const { ledger, clock, log } = deps;
-  const inProgress = new Map<ServerName, number>();
+  const { ledger, agents, clock, log } = deps;
+  const inProgress = new Map<InvitingServer, number>();
   const count = ({ invitingServer: server }: ClaimedMembership, more: 1 | -1) => {
     if (server === undefined) return;
     const now = (inProgress.get(server) ?? 0) + more;
@@ -55,9 +55,11 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => {
+    claim: async (limit) => {
+      const { byGhost } = await agents.current();
+      const allowed = serversAllowed([...byGhost.values()].map(({ entry }) => entry));
       const share = { most: SERVER_SHARE, inProgress };
-      return ledger.memberships.claim({ ...dueNow(clock, limit, LEASE_MS), share });
+      return ledger.memberships.claim({ ...dueNow(clock, limit, LEASE_MS), share, allowed });
     },
     work: async (membership, draining) => {
       count(membership, 1);

@@ -94,6 +94,29 @@ describe("memberships and notices with a faulty homeserver", () => {
     ]);
   });
 
+  it("an invitation is answered while those of any number of servers that no agent allows hang [DEL-10]", async (t) => {
+    const script: Script = (request) => {
+      if (request.path.includes("/join/")) return { body: { room_id: room("r") } };
+      return request.path.endsWith("/leave") ? "hang" : nobodyJoined(request);
+    };
+    const { server, memberships, common } = await fixture(t, script, 500);
+    for (let index = 0; index < 40; index++) {
+      const inviter = `@eve:host${index}.evil.test` as UserId;
+      const invited = {
+        ghost: ghost(),
+        membership: "invite",
+        inviter,
+        direct: false,
+        hasAgent: true,
+      } as const;
+      const state = [{ kind: "ghost", room: room(`evil ${index}`), ...invited }] as const;
+      await common.admit([], { roomState: state, receivedAt: T0 - 60_000 });
+    }
+    await memberships.round();
+    assert.equal(calls(server.requests, "/join/"), 1);
+    assert.equal(calls(server.requests, "/leave"), 4);
+  });
+
   it("no request is made before the time that the homeserver asked to wait", async (t) => {
     const busy = {
       status: 429,
