@@ -216,16 +216,19 @@ const RELEASE = statement<{ id: string; fence: string }>("release")`
   SELECT id, fence FROM held`;
 
 // Whoever has a slot for a head claims it at once: of these the slots of the agent are in use, or the ghost's owner claims
-// nothing. A room in which nobody else is asked keeps its order.
+// nothing. A room in which nobody else is asked keeps its order. What is asked of the delegation depends on its room, so that
+// rooms are read first, as above.
 const PASS_HEADS = statement("pass_heads")`
   WITH held AS MATERIALIZED (
     SELECT d.id, d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, r.head_at
     FROM bridge_rooms r
     JOIN bridge_delegations d
       ON d.room_id = r.room_id || '' AND d.room_seq = r.head_seq AND d.room_ordinal = r.head_ordinal
-    WHERE r.head_at <= $2 AND d.lease_holder IS NULL AND d.state || '' IN ('queued', 'dispatching')
-      AND EXISTS (SELECT FROM bridge_delegations o WHERE o.room_id = d.room_id AND o.room_seq >= d.room_seq
-        AND o.terminal_at IS NULL AND o.ghost_mxid <> d.ghost_mxid)
+    WHERE r.head_at <= $2 AND CASE WHEN COALESCE(d.lease_until, r.head_at) <= $2
+      THEN d.state IN ('queued', 'dispatching') AND EXISTS (
+        SELECT FROM bridge_delegations o WHERE o.room_id = d.room_id AND o.terminal_at IS NULL
+          AND (o.room_seq, o.room_ordinal) > (d.room_seq, d.room_ordinal) AND o.ghost_mxid <> d.ghost_mxid)
+      END
     ORDER BY r.head_at LIMIT $1 FOR UPDATE OF r, d SKIP LOCKED
   ), due AS (
     UPDATE bridge_delegations d SET due_at = h.head_at FROM held h WHERE d.id = h.id

@@ -62,6 +62,11 @@ describe("leases", () => {
       const behind = name === "own" ? {} : math;
       await admit([job(`${name}2`, { room: room(name), ...behind })]);
     }
+    const begun = room("begun");
+    await admit([job("begun1", { room: begun, ...math }), job("begun1", { room: begun })]);
+    await rows("UPDATE bridge_rooms SET head_ordinal = 1 WHERE room_id = '!begun'");
+    await rows(`UPDATE bridge_delegations SET state = 'following', due_at = '2027-01-01'
+      WHERE matrix_event_id = '$begun1' AND agent_id = 'math'`);
     await rows("UPDATE bridge_rooms SET encrypted = true WHERE room_id = '!away'");
     await rows(`UPDATE bridge_delegations SET lease_holder = 'two', lease_until = '2027-01-01'
       WHERE matrix_event_id = '$leased1'`);
@@ -76,7 +81,12 @@ describe("leases", () => {
     assert.equal(await delegations.passHeads(T0 + 1, late), 0, "nobody has looked for so long");
     assert.equal(await delegations.passHeads(T0, late), 2);
     assert.deepEqual((await claim(late, { share: full })).sort(), ["$away2", "$full2"]);
-    assert.deepEqual((await claim(late, { ghosts: [ghost("docs")] })).sort(), ["$away1", "$full1", "$own1"]);
+    assert.deepEqual((await claim(late, { ghosts: [ghost("docs")] })).sort(), [
+      "$away1",
+      "$begun1",
+      "$full1",
+      "$own1",
+    ]);
     assert.equal(await delegations.passHeads(T0, late), 0);
   });
 

@@ -21,6 +21,7 @@ import {
   LEASE_MS,
   ledgerFixture,
   PART,
+  ROOM_GATE_MS,
   room,
   T0,
 } from "../../../support/ledger.ts";
@@ -213,6 +214,7 @@ describe("query plans", () => {
       await step("admit", () =>
         admit([job(name)], { capacity: { roomQueue: 1_000_000, globalQueue: 1_000_000 } }),
       );
+      assert.equal(await step("pass heads", () => delegations.passHeads(T0, T0 + ROOM_GATE_MS)), 0);
       const claimed = await step("claim", () => claimOne({ limit: 2, now }));
       assert.equal(claimed.sourceEventId, event(name));
       await step("renew", () => delegations.renew([claimed.lease], now + LEASE_MS));
