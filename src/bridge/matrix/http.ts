@@ -1,6 +1,7 @@
 // One JSON request to the homeserver's client-server API as the appservice, and its classified outcome.
 // Invariants: no redirect is followed (the token goes to the configured URL only); the whole exchange has
-// one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error.
+// one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error; what the
+// homeserver waits for other servers with takes no connection from anything else.
 import { lookup } from "node:dns";
 import { type Agent, request } from "undici";
 import * as z from "zod";
@@ -15,6 +16,8 @@ import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 /** Lists, objects and members, which cost far more time than their bytes: other servers write parts of some answers. */
 export const RESPONSE_VALUES_MAX = 131_072;
+/** With these the homeserver waits for other servers, which may never answer. */
+const FEDERATED: ReadonlySet<string> = new Set(["join", "leave", "keys_query", "keys_claim", "download"]);
 export const NO_VALUE = z.unknown().transform(() => undefined);
 
 export interface GhostActor {
@@ -59,6 +62,7 @@ export class HomeserverHttp {
   readonly #options: HomeserverOptions;
   readonly #base: string;
   readonly #agent: Agent;
+  readonly #federated: Agent;
 
   constructor(options: HomeserverOptions) {
     this.#options = options;
@@ -66,6 +70,8 @@ export class HomeserverHttp {
     // The homeserver's name waits for none of an agent's.
     const connect = { lookup: lookupBy(lookup) };
     this.#agent = httpAgent({ connections: 32, keepAliveTimeout: 30_000, connect });
+    // Their number is bounded by those who make such requests.
+    this.#federated = httpAgent({ keepAliveTimeout: 30_000, connect });
   }
 
   async request<Schema extends z.ZodType = z.ZodUndefined>(
@@ -77,16 +83,22 @@ export class HomeserverHttp {
     if (call.as?.signal?.aborted === true) return retry("stopped");
     const { clock, observe } = this.#options;
     const startedAt = clock.now();
-    const outcome = await this.#exchange(method, this.#urlOf(path, call), call);
+    const dispatcher = FEDERATED.has(operation) ? this.#federated : this.#agent;
+    const outcome = await this.#exchange(method, this.#urlOf(path, call), call, dispatcher);
     observe?.(operation, outcome.kind, clock.now() - startedAt);
     return outcome;
   }
 
   async close(): Promise<void> {
-    await this.#agent.destroy();
+    await Promise.all([this.#agent.destroy(), this.#federated.destroy()]);
   }
 
-  async #exchange<Schema extends z.ZodType>(method: Method, url: string, call: ApiCall<Schema>) {
+  async #exchange<Schema extends z.ZodType>(
+    method: Method,
+    url: string,
+    call: ApiCall<Schema>,
+    dispatcher: Agent,
+  ) {
     const deadline = AbortSignal.timeout(call.timeoutMs ?? this.#options.requestTimeoutMs);
     // The caller's signal outlives many requests, so each removes its listener when it ends.
     const stopped = new AbortController();
@@ -95,7 +107,7 @@ export class HomeserverHttp {
     try {
       const response = await request(url, {
         method,
-        dispatcher: this.#agent,
+        dispatcher,
         signal: AbortSignal.any([deadline, stopped.signal]),
         headers: {
           authorization: `Bearer ${this.#options.asToken}`,

@@ -4,7 +4,13 @@ import { setImmediate } from "node:timers/promises";
 import { Ghosts } from "../../../../src/bridge/matrix/ghosts.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
 import { sha256 } from "../../../../src/domain/digest.ts";
-import { parseMember, type RoomId, serverOf, type UserId } from "../../../../src/domain/identifiers.ts";
+import {
+  parseMember,
+  type RoomId,
+  serverOf,
+  type TransactionId,
+  type UserId,
+} from "../../../../src/domain/identifiers.ts";
 import { TcpLink } from "../../../chaos/tcp-link.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { http2Server, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
@@ -190,6 +196,30 @@ describe("requests to a faulty homeserver", () => {
     const server = await scriptedHomeserver(t, () => ({ headers: { "content-length": "1000" }, body: "{" }));
     const { homeserver } = ghostSide(t, server.url, { requestTimeoutMs: TIMEOUT_MS });
     assert.partialDeepStrictEqual(await homeserver.whoami(), { kind: "retry", cause: "timeout" });
+  });
+
+  it("what waits for other servers holds up no answer, however much of it there is [DEL-10]", async (t) => {
+    const { requests, url } = await scriptedHomeserver(t, ({ path }) =>
+      path.includes("/send/") ? { body: { event_id: "$sent" } } : "hang",
+    );
+    const { homeserver } = ghostSide(t, url, { requestTimeoutMs: 1_000 });
+    const actor = { ghost: ghost(), deviceId: "D" };
+    const id = (index: number) => `!${index}` as RoomId;
+    const body = JSON.stringify({
+      device_keys: { "@eve:evil.test": [] },
+      one_time_keys: { "@eve:evil.test": {} },
+    });
+    const waiting = Array.from({ length: 10 }, (_, index) => [
+      homeserver.join(actor, id(index), []),
+      homeserver.leave(actor, id(index)),
+      homeserver.download(actor, serverOf("@eve:evil.test" as UserId), "file", 1_000),
+      ...(["keys_query", "keys_claim"] as const).map((kind) =>
+        homeserver.devices.submit(actor, { id: kind, kind, body }),
+      ),
+    ]).flat();
+    while (requests.length < 32) await setImmediate();
+    const sent = homeserver.sendEvent(actor, id(0), "m.room.message", "t" as TransactionId, {});
+    assert.deepEqual(await Promise.race([sent, ...waiting]), { kind: "ok", value: "$sent" });
   });
 
   it("a request to a homeserver that is away is a retry", async (t) => {
