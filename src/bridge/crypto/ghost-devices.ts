@@ -312,8 +312,9 @@ export class GhostDevices {
   async #check(device: GhostDevice, signal: AbortSignal): Promise<void> {
     const ready = await device.ensure();
     if (ready.kind !== "ok") return;
-    if (device.requests.isDue) await device.requests.drive();
-    if (device.catchup.isDue) await device.catchup.run(signal);
+    // Other servers can make both take long, and ghosts that were taken meanwhile are opened by the next check.
+    if (device.requests.isDue) device.requests.driveSoon();
+    if (device.catchup.isDue) void device.catchup.run(signal);
   }
 
   readonly #logged = (error: unknown): void => {

@@ -14,16 +14,22 @@ import { ghost, ledgerFixture, T0 } from "../../../support/ledger.ts";
 const IDENTITY = { curve25519: "curve", ed25519: "ed" };
 const NOTHING = () => undefined;
 
-async function setUp(t: TestContext, names: readonly string[]) {
+/** @param owned the ghosts that this process has at first */
+async function setUp(t: TestContext, names: readonly string[], owned: readonly string[] = names) {
   const { ledger, admit, rows } = await ledgerFixture(t);
   const ghosts = names.map(ghost);
   /** Users whose devices changed, as each ghost's machine was told. */
   const taken = new Map<GhostMxid, string[]>();
+  const owns = new Set(owned.map(ghost));
   const hanging = new Set<GhostMxid>();
+  /** Ghosts that query keys which the homeserver never has. */
+  const querying = new Set<GhostMxid>();
   const over = Promise.withResolvers<void>();
+  let checks = 0;
   const machines = {
     open: async () => ({ kind: "opened", identity: IDENTITY }),
-    outgoing: async () => [],
+    outgoing: async (one: GhostMxid) =>
+      querying.has(one) ? [{ id: "1", kind: "keys_query", body: "{}" }] : [],
     crossSign: async () => [],
     shut: async () => undefined,
     close: async () => undefined,
@@ -47,12 +53,19 @@ async function setUp(t: TestContext, names: readonly string[]) {
         setDeviceRecord: async () => ok(undefined),
         publishedDevice: async () => ok({ identity: IDENTITY, crossSigned: true }),
         toDeviceSince: async () => retry("network"),
+        submit: async () => {
+          await over.promise;
+          return retry("timeout");
+        },
         sendToDevice: async () => ok(undefined),
       },
     },
     ghosts: { ensureGhost: async (one: GhostMxid) => ok({ ghost: one, deviceId: "DEVICE" }) },
-    configured: async () => ghosts,
-    owns: () => true,
+    configured: async () => {
+      checks += 1;
+      return ghosts;
+    },
+    owns: (one: GhostMxid) => owns.has(one),
     serversAllowed: async () => new Set<string>(),
     onReady: NOTHING,
     onNewKeys: NOTHING,
@@ -64,15 +77,34 @@ async function setUp(t: TestContext, names: readonly string[]) {
   });
   devices.start();
   const ready = () => devices.statuses().filter(({ state }) => state === "ready").length;
-  await eventually("all are open", async () => ready() === ghosts.length || undefined, 5_000);
+  const areReady = (count: number) =>
+    eventually("all are open", async () => ready() === count || undefined, 5_000);
+  await areReady(owned.length);
+  const checkAll = async () => {
+    const before = checks;
+    devices.loop.wake();
+    await eventually("the devices are looked at", async () => checks > before || undefined, 5_000);
+  };
   const bring = async (user: string) => {
     const changes = JSON.stringify({ ...NO_CHANGES, changedUsers: [user as UserId] });
     await admit([], { receivedAt: T0, mail: ghosts.map((one) => ({ ghost: one, changes })) });
     devices.inbox.wake();
   };
   const waiting = async () => (await rows("SELECT FROM bridge_device_inbox")).length;
-  return { taken, hanging, over, bring, waiting };
+  return { devices, owns, querying, taken, hanging, over, areReady, checkAll, bring, waiting };
 }
+
+it("a ghost that is taken over is opened while another one's query of keys hangs [DEL-9] [DEL-10]", async (t) => {
+  const { devices, owns, querying, areReady, checkAll } = await setUp(t, ["docs", "math"], ["docs"]);
+  querying.add(ghost("docs"));
+  await devices.receive(
+    new Map([[ghost("docs"), { ...NO_CHANGES, changedUsers: ["@eve:evil.test" as UserId] }]]),
+  );
+  await checkAll();
+  owns.add(ghost("math"));
+  devices.loop.wake();
+  await areReady(2);
+});
 
 describe("what other processes brought for devices", () => {
   it("a machine that hangs delays what came for no other ghost [DEL-9] [DEL-10]", async (t) => {
