@@ -1,6 +1,7 @@
 // A transaction in: keys first, then read, open, derive, commit. Invariants: when `handle` returns, all of it is durable, what
 // came for machines of other processes included; when it throws, the homeserver comes again, and what was kept is not handled
-// twice; no machine is called while the database transaction is open; one that does not answer delays nothing.
+// twice; no machine is called while the database transaction is open; one that does not answer delays no transaction for
+// long, and none with its keys again.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
@@ -54,7 +55,7 @@ export type TransactionHandler = (
 ) => Promise<HandledTransaction>;
 
 /** How long keys may take to become durable. Later they are still at the homeserver. */
-const RECEIVE_MS_MAX = 10_000;
+const RECEIVE_MS_MAX = 2_000;
 
 const NOTHING_OPENED = { messages: [], malformed: [], waiting: [], opened: 0, decryptedIn: [] };
 
@@ -71,6 +72,20 @@ export function createTransactionHandler(options: {
   readonly ready?: () => Promise<void>;
 }): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
+  /** Ghosts whose machines still take in what came before, and for which no transaction waits again. */
+  const late = new Set<GhostMxid>();
+
+  /** Each ghost by itself: a machine is slow where other servers have given it much to do. */
+  const takeIn = async (devices: EncryptedIntake["devices"], own: ReadonlyMap<GhostMxid, DeviceChanges>) => {
+    const taking = [...own].map(async ([ghost, changes]) => {
+      const isLate = late.has(ghost);
+      const taken = devices.receive(new Map([[ghost, changes]]));
+      if (isLate) return void taken.catch(() => undefined);
+      late.add(ghost);
+      await taken.finally(() => late.delete(ghost));
+    });
+    await resultWithin(clock, RECEIVE_MS_MAX, Promise.all(taking));
+  };
 
   /** Makes durable what came for own machines; returns the rest. Counts of keys alone are not worth a row. */
   const receive = async (
@@ -82,7 +97,7 @@ export function createTransactionHandler(options: {
     const { devices } = encryption;
     const changes = readDevicePart(extensions, namespace, devices.known(), events);
     const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
-    if (own.size > 0) await resultWithin(clock, RECEIVE_MS_MAX, devices.receive(own));
+    if (own.size > 0) await takeIn(devices, own);
     return [...changes].flatMap(([ghost, { toDevice: sent, ...change }]) => {
       const toDevice = sent.filter(({ sender }) => isTakenFrom(sender, ghost, allowed));
       return own.has(ghost) || toDevice.length + change.changedUsers.length + change.leftUsers.length === 0

@@ -132,6 +132,34 @@ describe("encrypted events at intake", () => {
     assert.equal((await delegations(fixture)).length, 1);
   });
 
+  it("a machine that is busy for long delays one transaction by two seconds, and none after it [INT-5] [DEL-10]", async (t) => {
+    const clock = new ManualClock(Date.UTC(2026, 0, 1));
+    const fixture = await setUp(t, { clock });
+    const over = Promise.withResolvers<void>();
+    fixture.devices.onReceive = () => over.promise;
+    const waits: number[] = [];
+    for (const id of ["t1", "t2", "t3"]) {
+      const begun = clock.now();
+      let acknowledged = false;
+      const body = JSON.stringify({ events: [question(`q of ${id}`.replaceAll(" ", "_"))], ...keyFor() });
+      const put = fixture.put(id, body).finally(() => {
+        acknowledged = true;
+      });
+      while (!acknowledged) {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        await settled();
+        if (!acknowledged && clock.wakeTimes.length > 0) await clock.advance(100);
+      }
+      assert.equal((await put).status, 200);
+      waits.push(clock.now() - begun);
+    }
+    assert.ok(Number(waits[0]) <= 2_100 && Math.max(...waits.slice(1)) <= 1_000, String(waits));
+    over.resolve();
+    await settled();
+    fixture.devices.onReceive = () => Promise.reject(new Error("the database is away"));
+    assert.equal((await fixture.put("t4", JSON.stringify({ events: [], ...keyFor() }))).status, 503);
+  });
+
   it("undecryptable events beyond the capacity are refused before the 200, with one notice [ENC-4]", async (t) => {
     const fixture = await setUp(t);
     const many = Array.from({ length: 1_000 }, (_, index) => sealed(`e${String(index).padStart(4, "0")}`));
