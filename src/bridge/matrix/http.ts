@@ -3,12 +3,14 @@
 // one deadline; a response body is read up to a bound; neither body nor token reaches a log or an error; what the
 // homeserver waits for other servers with takes no connection from anything else.
 import { lookup } from "node:dns";
+import { setImmediate } from "node:timers/promises";
 import { type Agent, request } from "undici";
 import * as z from "zod";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
 import { measureJson, parseUntrustedJson } from "../../domain/strict-json.ts";
-import { httpAgent, readBounded, readBoundedBytes } from "../../runtime/http.ts";
+import { Serial } from "../../runtime/concurrency.ts";
+import { type Body, httpAgent, readBounded, readBoundedBytes } from "../../runtime/http.ts";
 import { lookupBy } from "../../runtime/name-lookups.ts";
 import { type PruneBounds, readPruned } from "./read-pruned-json.ts";
 import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
@@ -16,6 +18,8 @@ import { classifyFailure, type Outcome, ok, retry } from "./request-result.ts";
 const RESPONSE_BYTES_MAX = 8 * 1024 * 1024;
 /** Lists, objects and members, which cost far more time than their bytes: other servers write parts of some answers. */
 export const RESPONSE_VALUES_MAX = 131_072;
+/** What is longer is taken in one after another, each in a turn of its own: all that comes at once takes seconds, and much memory. */
+const LONG = 65_536;
 /** With these the homeserver waits for other servers, which may never answer. */
 const FEDERATED: ReadonlySet<string> = new Set(["join", "leave", "keys_query", "keys_claim", "download"]);
 export const NO_VALUE = z.unknown().transform(() => undefined);
@@ -58,11 +62,25 @@ export interface HomeserverOptions {
   readonly observe?: (operation: string, outcome: Outcome<unknown>["kind"], ms: number) => void;
 }
 
+/** Of a body that is long the rest is read in its turn. */
+function heldBack(body: Body, turn: () => Promise<void>): Body {
+  async function* read() {
+    let length = 0;
+    for await (const chunk of body) {
+      length += chunk.length;
+      if (length > LONG) await turn();
+      yield chunk;
+    }
+  }
+  return Object.assign(read(), { destroy: () => body.destroy() });
+}
+
 export class HomeserverHttp {
   readonly #options: HomeserverOptions;
   readonly #base: string;
   readonly #agent: Agent;
   readonly #federated: Agent;
+  readonly #long = new Serial();
 
   constructor(options: HomeserverOptions) {
     this.#options = options;
@@ -104,6 +122,12 @@ export class HomeserverHttp {
     const stopped = new AbortController();
     const stop = () => stopped.abort();
     call.as?.signal?.addEventListener("abort", stop, { once: true });
+    const ended = Promise.withResolvers<void>();
+    let begun: Promise<void> | undefined;
+    const turn = () => {
+      begun ??= this.#turn(ended.promise);
+      return begun;
+    };
     try {
       const response = await request(url, {
         method,
@@ -123,9 +147,10 @@ export class HomeserverHttp {
       }
       const text =
         call.thin === undefined
-          ? await readBounded(response.body, call.bytesMax ?? RESPONSE_BYTES_MAX)
+          ? await readBounded(heldBack(response.body, turn), call.bytesMax ?? RESPONSE_BYTES_MAX)
           : await readPruned(response.body, call.thin);
       const valuesMax = call.thin === undefined ? (call.valuesMax ?? RESPONSE_VALUES_MAX) : undefined;
+      if (text !== undefined && text.length > LONG) await turn();
       if (text !== undefined && valuesMax !== undefined && measureJson(text).values > valuesMax)
         return retry("too_large");
       const body = parseUntrustedJson(text ?? "");
@@ -137,8 +162,20 @@ export class HomeserverHttp {
     } catch {
       return retry(stopped.signal.aborted ? "stopped" : deadline.aborted ? "timeout" : "network");
     } finally {
+      ended.resolve();
       call.as?.signal?.removeEventListener("abort", stop);
     }
+  }
+
+  /** Resolves when no other long answer is taken in; none is until `ended`. */
+  #turn(ended: Promise<void>): Promise<void> {
+    const begun = Promise.withResolvers<void>();
+    void this.#long.run(async () => {
+      await setImmediate();
+      begun.resolve();
+      await ended;
+    });
+    return begun.promise;
   }
 
   #urlOf(path: readonly string[], { base = "client/v3", ...call }: ApiCall<z.ZodType>): string {

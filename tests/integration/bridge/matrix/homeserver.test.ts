@@ -222,6 +222,35 @@ describe("requests to a faulty homeserver", () => {
     assert.deepEqual(await Promise.race([sent, ...waiting]), { kind: "ok", value: "$sent" });
   });
 
+  it("long answers that come at once are taken in one in a turn, with other work between them [DEL-10]", async (t) => {
+    const ghosts = Array.from({ length: 40 }, (_, index) => ghost(`g${index}`));
+    const keys = { "@eve:evil.test": { D: { keys: { "ed25519:D": "k".repeat(70_000) } } } };
+    const asked = Promise.withResolvers<void>();
+    const { url, requests } = await scriptedHomeserver(t, async () => {
+      if (requests.length === ghosts.length) asked.resolve();
+      await asked.promise;
+      return { body: { device_keys: keys } };
+    });
+    const { homeserver } = ghostSide(t, url);
+    const body = JSON.stringify({ device_keys: { "@eve:evil.test": [] } });
+    let turn = 0;
+    let isOver = false;
+    const counting = (async () => {
+      for (; !isOver; turn++) await setImmediate();
+    })();
+    const turns = await Promise.all(
+      ghosts.map(async (one) => {
+        const query = { id: "q", kind: "keys_query", body } as const;
+        const outcome = await homeserver.devices.submit({ ghost: one, deviceId: "D" }, query);
+        assert.equal(outcome.kind, "ok");
+        return turn;
+      }),
+    );
+    isOver = true;
+    await counting;
+    assert.equal(new Set(turns).size, ghosts.length);
+  });
+
   it("a request to a homeserver that is away is a retry", async (t) => {
     const { homeserver } = ghostSide(t, "http://127.0.0.1:9", { requestTimeoutMs: TIMEOUT_MS });
     assert.partialDeepStrictEqual(await homeserver.whoami(), { kind: "retry", cause: "network" });
