@@ -6,22 +6,15 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { systemClock } from "../../src/domain/clock.ts";
 import type { EventId, RoomId } from "../../src/domain/identifiers.ts";
-import {
-  type AnotherBridge,
-  encryptedBridge,
-  eventually,
-  GHOST,
-  questionTo,
-} from "../support/encrypted-bridge.ts";
+import { encryptedBridge, eventually, GHOST, questionTo } from "../support/encrypted-bridge.ts";
 import { EncryptingClient, encryptedRoom, repliesTo } from "../support/encrypting-client.ts";
 import { killsOf } from "../support/kills.ts";
 import { isStatus } from "../support/lab-questions.ts";
 import { startSynapse, type TestSynapse } from "../support/synapse.ts";
+import { quantile, threeProcesses } from "./three-processes.ts";
 
 /** Each is one of: restarted in order, killed, stopped for a while. */
 const DISTURBANCES = killsOf(30);
-const EVERY_MS = 2_500;
-const STOPPED_MS = 2_000;
 const MESSAGES: ReadonlySet<string> = new Set(["m.room.message", "m.room.encrypted"]);
 /** At most; fewer where answers do not keep up. */
 const PER_SECOND = 50;
@@ -30,8 +23,8 @@ const COUNTED_EVERY_MS = 200;
 const ROOMS = { plain: 12, encrypted: 4 };
 const AGENTS = ["docs", "notes", "plans"];
 const PATIENCE_MS = 300_000;
-
-const quantile = (sorted: readonly number[], at: number) => sorted[Math.floor((sorted.length - 1) * at)] ?? 0;
+/** Of half of them until they are accepted, since the longest waits depend on what else the machine does. */
+const WAIT_MS_MAX = 2_000;
 
 const OPEN = `SELECT (SELECT count(*)::int FROM bridge_delegations WHERE terminal_at IS NULL) AS open,
   (SELECT count(*)::int FROM bridge_encrypted_intake WHERE terminal_at IS NULL) AS awaiting,
@@ -55,23 +48,7 @@ describe("three active bridge processes", () => {
     const bridge = await encryptedBridge(t, synapse, { agents: AGENTS, limits: { roomQueue: 4_000 } });
     const alice = await EncryptingClient.start(await synapse.user("alice"));
     t.after(() => alice.close());
-    const isUp = async (one: AnotherBridge) =>
-      await eventually("the process takes transactions", async () => {
-        const unready = await bridge.unready(one);
-        if (unready.length > 0) throw new Error(unready.join());
-        return true;
-      });
-    const processes: AnotherBridge[] = [];
-    const first = await bridge.spawnAnother();
-    processes.push(first);
-    bridge.reach(first);
-    await isUp(first);
-    for (let more = 0; more < 2; more++) {
-      const another = await bridge.spawnAnother();
-      processes.push(another);
-      await isUp(another);
-    }
-    bridge.reachAny(processes);
+    const { disturb } = await threeProcesses(bridge);
 
     const ghosts = AGENTS.map((agent) => GHOST.replace("docs", agent) as typeof GHOST);
     const ghostOf = new Map<RoomId, typeof GHOST>();
@@ -119,23 +96,7 @@ describe("three active bridge processes", () => {
       ...encrypted.map((room) => asking(room, false)),
     ];
     const begun = systemClock.now();
-    for (let number = 0; number < DISTURBANCES; number++) {
-      await systemClock.sleep(EVERY_MS);
-      const index = number % processes.length;
-      const one = processes[index];
-      assert.ok(one);
-      const kind = Math.floor(number / processes.length) % 3;
-      if (kind === 2) {
-        one.running.child.kill("SIGSTOP");
-        await systemClock.sleep(STOPPED_MS);
-        one.running.child.kill("SIGCONT");
-        continue;
-      }
-      one.running.child.kill(kind === 0 ? "SIGTERM" : "SIGKILL");
-      await one.running.finished;
-      processes[index] = await bridge.spawnAnother(one);
-      await isUp(processes[index]);
-    }
+    await disturb(DISTURBANCES);
     isOver = true;
     await Promise.all(askers);
     const seconds = (systemClock.now() - begun) / 1_000;
@@ -174,10 +135,13 @@ describe("three active bridge processes", () => {
       );
       for (const until of ["accepted", "ended"] as const) {
         const sorted = waits.map((one) => Math.round(one[until])).sort((left, right) => left - right);
-        const [p50, p99, max] = [0.5, 0.99, 1].map((at) => quantile(sorted, at));
+        const [p50 = 0, p99, max] = [0.5, 0.99, 1].map((at) => quantile(sorted, at));
         t.diagnostic(
           `${kind}, from admission until it was ${until}: p50 ${p50} ms, p99 ${p99} ms, at most ${max} ms`,
         );
+        // A task is polled after its acceptance.
+        if (until === "accepted")
+          assert.ok(p50 <= WAIT_MS_MAX, `half of the ${kind} questions waited longer`);
       }
     }
   });

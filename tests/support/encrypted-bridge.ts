@@ -18,7 +18,7 @@ import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { signedCard, testKey } from "./cards.ts";
 import { testDatabase } from "./database.ts";
 import { cardOf } from "./delegation.ts";
-import { type FaultAgent, startFaultAgent } from "./fault-agent.ts";
+import { type FaultAgent, type FaultAgentOptions, startFaultAgent } from "./fault-agent.ts";
 import { type Balanced, listening, type OnTransaction, startLoadBalancer } from "./load-balancer.ts";
 import type { TestSynapse, TestUser } from "./synapse.ts";
 import { cliMain, type Running, start, temporaryFolder, writeFile } from "./temporary.ts";
@@ -83,6 +83,9 @@ export interface AnotherBridge extends BridgePorts {
   readonly running: Running;
 }
 
+/** A homeserver as the bridge knows it. */
+export type BridgedHomeserver = Pick<TestSynapse, "serverName" | "url" | "asToken" | "hsToken" | "bridge">;
+
 export interface EncryptedBridgeOptions {
   readonly encryption?: Readonly<Record<string, unknown>>;
   readonly limits?: Readonly<Record<string, unknown>>;
@@ -91,13 +94,15 @@ export interface EncryptedBridgeOptions {
   readonly entry?: Readonly<Record<string, unknown>>;
   /** How its processes are started, on a configuration file; as the bridge's own program when absent. */
   readonly start?: (file: string) => Running;
+  /** What its agent is beside what a test tells it. */
+  readonly agent?: FaultAgentOptions;
   /** A database that somebody else disposes of. */
   readonly databaseUrl?: string;
 }
 
 export async function encryptedBridge(
   t: Disposer,
-  synapse: TestSynapse,
+  synapse: BridgedHomeserver,
   options: EncryptedBridgeOptions = {},
 ): Promise<EncryptedBridge> {
   const startBridge = options.start ?? startProgram;
@@ -117,7 +122,7 @@ export async function encryptedBridge(
   t.after(stop);
   const folder = temporaryFolder(t);
   const { url, pool } = options.databaseUrl ? givenDatabase(t, options.databaseUrl) : await testDatabase(t);
-  const agent = await startFaultAgent(t);
+  const agent = await startFaultAgent(t, options.agent);
   const key = await testKey("key-1");
   const card = JSON.stringify(signedCard(key, cardOf(agent.url)));
   const cardServer = createServer((_request, response) => {

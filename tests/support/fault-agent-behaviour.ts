@@ -17,6 +17,7 @@ import {
   type AgentExecutor,
   DefaultRequestHandler,
   type ExecutionEventBus,
+  InMemoryTaskStore,
   type RequestContext,
   type ServerCallContext,
   type TaskStore,
@@ -25,6 +26,8 @@ import {
 export type Plan =
   /** Completes with these artifacts, each a list of chunks. */
   | { readonly kind: "complete"; readonly artifacts: readonly (readonly string[])[] }
+  /** Answers with a task that is complete already. */
+  | { readonly kind: "at_once"; readonly text: string }
   /** Answers with a message and makes no task. */
   | { readonly kind: "message"; readonly text: string }
   /** Says something with its last status and has no artifact. */
@@ -111,12 +114,21 @@ export class Behaviour {
       bus.publish(
         AgentEvent.statusUpdate({ taskId, contextId, status: status(state, message), metadata: undefined }),
       );
+    const artifactOf = (artifactId: string, text: string) => ({
+      artifactId,
+      name: "",
+      description: "",
+      parts: [textPart(text)],
+      metadata: undefined,
+      extensions: [],
+    });
+    const begun = task === undefined ? States.TASK_STATE_SUBMITTED : States.TASK_STATE_WORKING;
     bus.publish(
       AgentEvent.task({
         id: taskId,
         contextId,
-        status: status(task === undefined ? States.TASK_STATE_SUBMITTED : States.TASK_STATE_WORKING),
-        artifacts: [],
+        status: status(plan.kind === "at_once" ? States.TASK_STATE_COMPLETED : begun),
+        artifacts: plan.kind === "at_once" ? [artifactOf("a", plan.text)] : [],
         history: task?.history ?? [userMessage],
         metadata: undefined,
       }),
@@ -126,14 +138,7 @@ export class Behaviour {
         AgentEvent.artifactUpdate({
           taskId,
           contextId,
-          artifact: {
-            artifactId,
-            name: "",
-            description: "",
-            parts: [textPart(text)],
-            metadata: undefined,
-            extensions: [],
-          },
+          artifact: artifactOf(artifactId, text),
           append,
           lastChunk: false,
           metadata: undefined,
@@ -154,7 +159,7 @@ export class Behaviour {
       }
     } else if (plan.kind === "status") {
       update(plan.state, plan.text === undefined ? undefined : say(plan.text));
-    } else {
+    } else if (plan.kind !== "at_once") {
       if (plan.kind === "slow") {
         update(States.TASK_STATE_WORKING);
         let isAhead = false;
@@ -255,5 +260,31 @@ export class DedupingHandler extends DefaultRequestHandler {
     return tasks.find((task) =>
       task.history.some(({ messageId }) => messageId === params.message?.messageId),
     );
+  }
+}
+
+/** The last tasks, as an agent keeps them that is asked for a long time. */
+export class LastTasks implements TaskStore {
+  readonly #most: number;
+  readonly #tasks = new Map<string, Task>();
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  async load(id: string): Promise<Task | undefined> {
+    return structuredClone(this.#tasks.get(id));
+  }
+
+  async save(task: Task): Promise<void> {
+    this.#tasks.set(task.id, structuredClone(task));
+    const [oldest] = this.#tasks.keys();
+    if (this.#tasks.size > this.#most && oldest !== undefined) this.#tasks.delete(oldest);
+  }
+
+  async list(...[params, context]: Parameters<TaskStore["list"]>) {
+    const all = new InMemoryTaskStore();
+    for (const task of this.#tasks.values()) await all.save(task, context);
+    return all.list(params, context);
   }
 }

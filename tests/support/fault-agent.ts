@@ -20,7 +20,7 @@ import {
   JsonRpcTransportHandler,
   ServerCallContext,
 } from "@a2a-js/sdk/server";
-import { Behaviour, DedupingHandler, sdkCard } from "./fault-agent-behaviour.ts";
+import { Behaviour, DedupingHandler, LastTasks, sdkCard } from "./fault-agent-behaviour.ts";
 
 /** What happens to one request instead of, or around, its proper answer. */
 export type Fault =
@@ -72,6 +72,8 @@ export interface FaultAgentOptions {
   readonly dedupe?: boolean;
   /** Answers ListTasks; agents need not. */
   readonly lists?: boolean;
+  /** How many tasks it keeps; all when absent. */
+  readonly keeps?: number;
 }
 
 export interface FaultAgent {
@@ -102,8 +104,9 @@ export async function startFaultAgent(
     execute: (context, bus) => behaviour.execute(context, bus),
     cancelTask: (taskId, bus) => behaviour.cancel(taskId, bus),
   };
-  const { streaming = false, dedupe = false, lists = true } = options;
-  const handler = new DedupingHandler(sdkCard(streaming), new InMemoryTaskStore(), executor, dedupe, lists);
+  const { streaming = false, dedupe = false, lists = true, keeps } = options;
+  const store = keeps === undefined ? new InMemoryTaskStore() : new LastTasks(keeps);
+  const handler = new DedupingHandler(sdkCard(streaming), store, executor, dedupe, lists);
   const rpc = new JsonRpcTransportHandler(handler);
   const legacy = new LegacyJsonRpcTransportHandler(handler);
   const faults: { operation: Operation; fault: Fault; times: number }[] = [];
