@@ -20,7 +20,15 @@ export class FakeDevices
   implements
     Pick<
       GhostDevices,
-      "receive" | "decrypt" | "statuses" | "catchup" | "sendToDevice" | "owns" | "known" | "beginSession"
+      | "receive"
+      | "decrypt"
+      | "statuses"
+      | "catchup"
+      | "catchUpSoon"
+      | "sendToDevice"
+      | "owns"
+      | "known"
+      | "beginSession"
     >
 {
   readonly ghosts: readonly GhostMxid[];
@@ -43,6 +51,8 @@ export class FakeDevices
   /** The ghosts for whose answers sessions were begun. */
   readonly begun: { readonly ghost: GhostMxid; readonly room: RoomId }[] = [];
   catchups = 0;
+  /** Whose keys are to be read from the homeserver, because their machines were busy. */
+  readonly toCatchUp: GhostMxid[] = [];
 
   constructor(ghosts: readonly string[] = ["docs"]) {
     this.ghosts = ghosts.map((name) => ghost(name));
@@ -67,6 +77,10 @@ export class FakeDevices
     const inside = JSON.parse(content.ciphertext) as { type: string; content: Json };
     const indexDigest = createHash("sha256").update(`${event.room} ${content.ciphertext}`).digest();
     return { kind: "decrypted", ...inside, indexDigest };
+  }
+
+  catchUpSoon(of: GhostMxid): void {
+    this.toCatchUp.push(of);
   }
 
   owns(_ghost: GhostMxid): boolean {

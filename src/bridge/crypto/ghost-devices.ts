@@ -46,6 +46,8 @@ export class GhostDevices {
   #recorded: ReadonlyMap<GhostMxid, string> = new Map();
   /** To be woken when messages came for devices of this process through another one. */
   readonly inbox: WorkLoop;
+  /** Catchups of keys that checks have begun. */
+  #catchups = 0;
   /** Whose machines are taking such messages. */
   readonly #taking = new Set<GhostMxid>();
   readonly #encrypting = new KeyedSerial<string>();
@@ -146,6 +148,11 @@ export class GhostDevices {
     await resultWithin(this.#deps.clock, timeoutMs, tryEach());
     isLate = true;
     return best;
+  }
+
+  /** Has the catchup read what came for the ghost, because its machine is busy. */
+  catchUpSoon(ghost: GhostMxid): void {
+    this.#of(ghost).catchup.soon();
   }
 
   async catchup(ghost: GhostMxid, signal?: AbortSignal): Promise<Outcome<readonly RoomId[]>> {
@@ -314,7 +321,15 @@ export class GhostDevices {
     if (ready.kind !== "ok") return;
     // Other servers can make both take long, and ghosts that were taken meanwhile are opened by the next check.
     if (device.requests.isDue) device.requests.driveSoon();
-    if (device.catchup.isDue) void device.catchup.run(signal);
+    if (device.catchup.isDue && this.#catchups < CONCURRENCY) void this.#catchUp(device, signal);
+  }
+
+  async #catchUp(device: GhostDevice, signal: AbortSignal): Promise<void> {
+    this.#catchups += 1;
+    await device.catchup.run(signal);
+    this.#catchups -= 1;
+    // Others may be due.
+    this.loop.wake();
   }
 
   readonly #logged = (error: unknown): void => {

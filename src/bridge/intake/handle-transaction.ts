@@ -25,6 +25,7 @@ import { readDevicePart } from "./transaction-extensions.ts";
 export interface EncryptedIntake {
   readonly devices: Decryptor & {
     receive(changes: ReadonlyMap<GhostMxid, DeviceChanges>): Promise<unknown>;
+    catchUpSoon(ghost: GhostMxid): void;
     owns(ghost: GhostMxid): boolean;
     /** The devices of all ghosts, whichever process owns their machines. */
     known(): ReadonlyMap<GhostMxid, string>;
@@ -72,17 +73,15 @@ export function createTransactionHandler(options: {
   readonly ready?: () => Promise<void>;
 }): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
-  /** Ghosts whose machines still take in what came before, and for which no transaction waits again. */
+  /** Ghosts whose machines still take in what came before. What comes now is still at the homeserver when they have. */
   const late = new Set<GhostMxid>();
 
   /** Each ghost by itself: a machine is slow where other servers have given it much to do. */
   const takeIn = async (devices: EncryptedIntake["devices"], own: ReadonlyMap<GhostMxid, DeviceChanges>) => {
     const taking = [...own].map(async ([ghost, changes]) => {
-      const isLate = late.has(ghost);
-      const taken = devices.receive(new Map([[ghost, changes]]));
-      if (isLate) return void taken.catch(() => undefined);
+      if (late.has(ghost)) return devices.catchUpSoon(ghost);
       late.add(ghost);
-      await taken.finally(() => late.delete(ghost));
+      await devices.receive(new Map([[ghost, changes]])).finally(() => late.delete(ghost));
     });
     await resultWithin(clock, RECEIVE_MS_MAX, Promise.all(taking));
   };

@@ -25,6 +25,8 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
   /** Ghosts that query keys which the homeserver never has. */
   const querying = new Set<GhostMxid>();
   const over = Promise.withResolvers<void>();
+  /** Catchups of keys that the homeserver does not answer yet, once it is slow. */
+  const slow = { reads: 0, isSlow: false };
   let checks = 0;
   const machines = {
     open: async () => ({ kind: "opened", identity: IDENTITY }),
@@ -52,7 +54,13 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
         deviceRecord: async () => ok(undefined),
         setDeviceRecord: async () => ok(undefined),
         publishedDevice: async () => ok({ identity: IDENTITY, crossSigned: true }),
-        toDeviceSince: async () => retry("network"),
+        toDeviceSince: async () => {
+          if (!slow.isSlow) return retry("network");
+          slow.reads += 1;
+          await over.promise;
+          slow.reads -= 1;
+          return retry("network");
+        },
         submit: async () => {
           await over.promise;
           return retry("timeout");
@@ -91,7 +99,7 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
     devices.inbox.wake();
   };
   const waiting = async () => (await rows("SELECT FROM bridge_device_inbox")).length;
-  return { devices, owns, querying, taken, hanging, over, areReady, checkAll, bring, waiting };
+  return { devices, owns, querying, taken, hanging, over, slow, areReady, checkAll, bring, waiting };
 }
 
 it("a ghost that is taken over is opened while another one's query of keys hangs [DEL-9] [DEL-10]", async (t) => {
@@ -104,6 +112,24 @@ it("a ghost that is taken over is opened while another one's query of keys hangs
   owns.add(ghost("math"));
   devices.loop.wake();
   await areReady(2);
+});
+
+it("checks read the keys of four ghosts at a time, and of the others when these have ended [ENC-8] [DEL-10]", async (t) => {
+  const names = ["a", "b", "c", "d", "e", "f"];
+  const { devices, slow, over, checkAll } = await setUp(t, names);
+  slow.isSlow = true;
+  const peaks: number[] = [];
+  for (const name of names) devices.catchUpSoon(ghost(name));
+  for (let check = 0; check < 3; check++) {
+    await checkAll();
+    peaks.push(
+      await eventually("keys are read", async () => (slow.reads >= 4 ? slow.reads : undefined), 5_000),
+    );
+  }
+  assert.deepEqual(peaks, [4, 4, 4]);
+  slow.isSlow = false;
+  over.resolve();
+  await eventually("all have ended", async () => slow.reads === 0 || undefined, 5_000);
 });
 
 describe("what other processes brought for devices", () => {

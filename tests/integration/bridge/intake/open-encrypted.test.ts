@@ -132,11 +132,15 @@ describe("encrypted events at intake", () => {
     assert.equal((await delegations(fixture)).length, 1);
   });
 
-  it("a machine that is busy for long delays one transaction by two seconds, and none after it [INT-5] [DEL-10]", async (t) => {
+  it("a machine that is busy for long delays one transaction by two seconds, and none after it, and is given nothing meanwhile [INT-5] [DEL-10]", async (t) => {
     const clock = new ManualClock(Date.UTC(2026, 0, 1));
     const fixture = await setUp(t, { clock });
     const over = Promise.withResolvers<void>();
-    fixture.devices.onReceive = () => over.promise;
+    let given = 0;
+    fixture.devices.onReceive = () => {
+      given += 1;
+      return over.promise;
+    };
     const waits: number[] = [];
     for (const id of ["t1", "t2", "t3"]) {
       const begun = clock.now();
@@ -154,6 +158,7 @@ describe("encrypted events at intake", () => {
       waits.push(clock.now() - begun);
     }
     assert.ok(Number(waits[0]) <= 2_100 && Math.max(...waits.slice(1)) <= 1_000, String(waits));
+    assert.deepEqual([given, fixture.devices.toCatchUp.length], [1, 2]);
     over.resolve();
     await settled();
     fixture.devices.onReceive = () => Promise.reject(new Error("the database is away"));
