@@ -1,5 +1,5 @@
-// A load balancer in front of bridge processes, as an operator would put one there: a request that one process does not
-// answer within a second goes to another (docs/operating/run-a-bridge.md).
+// A load balancer in front of bridge processes, as docs/operating/run-a-bridge.md describes one, but for its patience: a
+// request that one process does not answer within a second goes to another.
 // Invariant: a request fails only when every process was tried several times.
 import {
   createServer,
