@@ -34,7 +34,7 @@ export async function testLab(args: readonly string[]): Promise<number> {
   });
 }
 
-/** It takes most of two cores for a fixed rate, and says how long each question waited. */
+/** It takes most of two fast cores for a fixed rate, and says how long each question waited: no part of a short run. */
 const ALONE = "tests/crash/active-processes-load.test.ts";
 
 /** Kills programs, ours and the homeserver, at boundaries and at random instants, and checks what becomes of their work. */
@@ -49,7 +49,7 @@ export async function testCrashRecovery(args: readonly string[]): Promise<number
       env: args.includes(SHORT) ? { [CRASH_RUN]: "short" } : {},
     });
   const code = await run([]);
-  const isWhole = words.every((word) => word.startsWith("-"));
+  const isWhole = args.every((word) => word.startsWith("-") && word !== SHORT);
   return isWhole ? (await run([ALONE])) || code : code;
 }
 
