@@ -275,7 +275,9 @@ export class GhostDevices {
     const ghosts = new Set([...(await this.#deps.configured()), ...recorded.map(({ ghost }) => ghost)]);
     const devices = [...ghosts].filter((ghost) => this.owns(ghost)).map((ghost) => this.#of(ghost));
     await mapConcurrent(devices, CONCURRENCY, async (device) => {
-      if (!signal.aborted) await this.#check(device, signal).catch(this.#logged);
+      // Another process may own it by now.
+      const isHere = this.#devices.get(device.ghost) === device;
+      if (isHere && !signal.aborted) await this.#check(device, signal).catch(this.#logged);
     });
     const waits = devices.flatMap(({ opensAgainIn }) => opensAgainIn ?? []);
     if (waits.length > 0) this.#checkAgain(Math.min(...waits), signal);

@@ -24,12 +24,19 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
   const hanging = new Set<GhostMxid>();
   /** Ghosts that query keys which the homeserver never has. */
   const querying = new Set<GhostMxid>();
+  /** Ghosts whose machines take until then to open. */
+  const opening = new Map<GhostMxid, Promise<void>>();
+  const opened: GhostMxid[] = [];
   const over = Promise.withResolvers<void>();
   /** Catchups of keys that the homeserver does not answer yet, once it is slow. */
   const slow = { reads: 0, isSlow: false };
   let checks = 0;
   const machines = {
-    open: async () => ({ kind: "opened", identity: IDENTITY }),
+    open: async (one: GhostMxid) => {
+      opened.push(one);
+      await opening.get(one);
+      return { kind: "opened", identity: IDENTITY };
+    },
     outgoing: async (one: GhostMxid) =>
       querying.has(one) ? [{ id: "1", kind: "keys_query", body: "{}" }] : [],
     crossSign: async () => [],
@@ -99,7 +106,8 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
     devices.inbox.wake();
   };
   const waiting = async () => (await rows("SELECT FROM bridge_device_inbox")).length;
-  return { devices, owns, querying, taken, hanging, over, slow, areReady, checkAll, bring, waiting };
+  const of = { devices, owns, opening, opened, querying, taken, hanging };
+  return { ...of, over, slow, areReady, checkAll, bring, waiting };
 }
 
 it("a ghost that is taken over is opened while another one's query of keys hangs [DEL-9] [DEL-10]", async (t) => {
@@ -112,6 +120,22 @@ it("a ghost that is taken over is opened while another one's query of keys hangs
   owns.add(ghost("math"));
   devices.loop.wake();
   await areReady(2);
+});
+
+it("a ghost that went to another process before its turn came is not opened here any more [DEL-9]", async (t) => {
+  const names = ["docs", "math", "it", "law", "late"];
+  const { devices, owns, opening, opened, areReady, checkAll } = await setUp(t, names, []);
+  const over = Promise.withResolvers<void>();
+  for (const name of names.slice(0, 4)) opening.set(ghost(name), over.promise);
+  for (const name of names) owns.add(ghost(name));
+  devices.loop.wake();
+  await eventually("four are opened", async () => opened.length === 4 || undefined, 5_000);
+  owns.delete(ghost("late"));
+  await devices.close(ghost("late"), false);
+  over.resolve();
+  await areReady(4);
+  await checkAll();
+  assert.ok(!opened.includes(ghost("late")));
 });
 
 it("checks read the keys of four ghosts at a time, and of the others when these have ended [ENC-8] [DEL-10]", async (t) => {
