@@ -122,17 +122,19 @@ export class HomeserverHttp {
     const stopped = new AbortController();
     const stop = () => stopped.abort();
     call.as?.signal?.addEventListener("abort", stop, { once: true });
+    const signal = AbortSignal.any([deadline, stopped.signal]);
     const ended = Promise.withResolvers<void>();
     let begun: Promise<void> | undefined;
-    const turn = () => {
-      begun ??= this.#turn(ended.promise);
-      return begun;
+    const turn = async () => {
+      begun ??= this.#turn(ended.promise, signal);
+      await begun;
+      signal.throwIfAborted();
     };
     try {
       const response = await request(url, {
         method,
         dispatcher,
-        signal: AbortSignal.any([deadline, stopped.signal]),
+        signal,
         headers: {
           authorization: `Bearer ${this.#options.asToken}`,
           accept: call.fileBytesMax !== undefined ? "*/*" : "application/json",
@@ -167,9 +169,10 @@ export class HomeserverHttp {
     }
   }
 
-  /** Resolves when no other long answer is taken in; none is until `ended`. */
-  #turn(ended: Promise<void>): Promise<void> {
+  /** Resolves when no other long answer is taken in, and none is until `ended`; or when `signal` aborts. */
+  #turn(ended: Promise<void>, signal: AbortSignal): Promise<void> {
     const begun = Promise.withResolvers<void>();
+    signal.addEventListener("abort", () => begun.resolve(), { once: true });
     void this.#long.run(async () => {
       await setImmediate();
       begun.resolve();

@@ -13,7 +13,7 @@ import {
 } from "../../../../src/domain/identifiers.ts";
 import { TcpLink } from "../../../chaos/tcp-link.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
-import { http2Server, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
+import { http2Server, httpServer, type Script, scriptedHomeserver } from "../../../support/http-server.ts";
 import { event, ghost } from "../../../support/ledger.ts";
 
 const TIMEOUT_MS = 300;
@@ -249,6 +249,35 @@ describe("requests to a faulty homeserver", () => {
     isOver = true;
     await counting;
     assert.equal(new Set(turns).size, ghosts.length);
+  });
+
+  it("a long answer that waits for one that does not come to its end is given up when the request is to end", async (t) => {
+    const server = await httpServer(t);
+    const keys = { "@eve:evil.test": { D: { keys: { "ed25519:D": "k".repeat(200_000) } } } };
+    const text = JSON.stringify({ device_keys: keys });
+    let written = 0;
+    const isWritten = () => {
+      written += 1;
+    };
+    server.answer = (_request, response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      if (server.requests.length === 1) response.write(text.slice(0, 150_000), isWritten);
+      else response.end(text, isWritten);
+    };
+    const { homeserver } = ghostSide(t, server.url, { requestTimeoutMs: 1_000 });
+    const body = JSON.stringify({ device_keys: { "@eve:evil.test": [] } });
+    const query = { id: "q", kind: "keys_query", body } as const;
+    const first = homeserver.devices.submit({ ghost: ghost(), deviceId: "D" }, query);
+    while (written < 1) await setImmediate();
+    const stop = new AbortController();
+    const second = homeserver.devices.submit({ ghost: ghost(), deviceId: "D", signal: stop.signal }, query);
+    while (written < 2) await setImmediate();
+    for (let turn = 0; turn < 20; turn++) await setImmediate();
+    stop.abort();
+    assert.partialDeepStrictEqual(await Promise.race([first, second]), { kind: "retry", cause: "stopped" });
+    assert.notEqual((await first).kind, "ok");
+    const other = { ...query, body: body.replace("evil", "b") };
+    assert.equal((await homeserver.devices.submit({ ghost: ghost(), deviceId: "D" }, other)).kind, "ok");
   });
 
   it("a request to a homeserver that is away is a retry", async (t) => {
