@@ -62,6 +62,7 @@ export class GhostDevice {
   #isConsistent = false;
   #opening: Promise<Outcome<GhostActor>> | undefined;
   #isReady = false;
+  #hasEnded = false;
   #stopped: DeviceStopReason | undefined;
   #crossSigned = false;
   #failure: Failure | undefined;
@@ -119,6 +120,7 @@ export class GhostDevice {
   }
 
   async ensure(): Promise<Outcome<GhostActor>> {
+    if (this.#hasEnded) return retry("device_elsewhere");
     if (this.#isReady && this.#actor !== undefined) return ok(this.#actor);
     const isTooSoon = this.#deps.clock.now() < this.#retryAt || this.#stopped !== undefined;
     if (this.#opening === undefined && this.#failure !== undefined && isTooSoon) return this.#failure;
@@ -169,6 +171,12 @@ export class GhostDevice {
     if (this.#opened === undefined) return;
     this.#forgetMachine();
     this.#failed(retry("device_unavailable"));
+  }
+
+  /** Another process is to own the ghost, or it has another device: what still waits for this one does not open it again. */
+  end(): void {
+    this.#hasEnded = true;
+    this.lost();
   }
 
   async stop(reason: DeviceStopReason): Promise<void> {

@@ -97,7 +97,7 @@ export class GhostDevices {
   /** Closes a device that another process is to own; with `hasLost` it may own it already. */
   async close(ghost: GhostMxid, hasLost: boolean): Promise<void> {
     const device = this.#devices.get(ghost);
-    device?.lost();
+    device?.end();
     this.#devices.delete(ghost);
     if (!hasLost && device !== undefined) {
       await resultWithin(this.#deps.clock, CLOSE_MS_MAX, device.drain());
@@ -267,7 +267,7 @@ export class GhostDevices {
       const device = this.#devices.get(ghost);
       if (device?.deviceId === undefined || device.deviceId === deviceId) continue;
       // An operator has reset the device. Its work ends first: it might still write its own record.
-      device.lost();
+      device.end();
       await device.drain();
       this.#deps.ghosts.forget(ghost);
       this.#devices.delete(ghost);
@@ -275,9 +275,7 @@ export class GhostDevices {
     const ghosts = new Set([...(await this.#deps.configured()), ...recorded.map(({ ghost }) => ghost)]);
     const devices = [...ghosts].filter((ghost) => this.owns(ghost)).map((ghost) => this.#of(ghost));
     await mapConcurrent(devices, CONCURRENCY, async (device) => {
-      // Another process may own it by now.
-      const isHere = this.#devices.get(device.ghost) === device;
-      if (isHere && !signal.aborted) await this.#check(device, signal).catch(this.#logged);
+      if (!signal.aborted) await this.#check(device, signal).catch(this.#logged);
     });
     const waits = devices.flatMap(({ opensAgainIn }) => opensAgainIn ?? []);
     if (waits.length > 0) this.#checkAgain(Math.min(...waits), signal);

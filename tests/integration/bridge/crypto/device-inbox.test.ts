@@ -138,6 +138,19 @@ it("a ghost that went to another process before its turn came is not opened here
   assert.ok(!opened.includes(ghost("late")));
 });
 
+it("a catchup of keys that waits behind one that hangs opens no ghost that went to another process [DEL-9]", async (t) => {
+  const { devices, owns, opened, over, slow } = await setUp(t, ["docs"]);
+  slow.isSlow = true;
+  const first = devices.catchup(ghost("docs"));
+  await eventually("the first one reads", async () => slow.reads === 1 || undefined, 5_000);
+  const second = devices.catchup(ghost("docs"));
+  owns.delete(ghost("docs"));
+  await devices.close(ghost("docs"), false);
+  over.resolve();
+  assert.deepEqual([(await first).kind, (await second).kind], ["retry", "retry"]);
+  assert.deepEqual(opened, [ghost("docs")]);
+});
+
 it("checks read the keys of four ghosts at a time, and of the others when these have ended [ENC-8] [DEL-10]", async (t) => {
   const names = ["a", "b", "c", "d", "e", "f"];
   const { devices, slow, over, checkAll } = await setUp(t, names);
