@@ -117,8 +117,12 @@ export function createTransactionHandler(options: {
     const open = async (events: readonly EncryptedEvent[]) => {
       if (events.length === 0 || encryption?.takesPart !== true) return NOTHING_OPENED;
       const joined = await ledger.memberships.joinedGhosts([...new Set(events.map(({ room }) => room))]);
+      const decrypt: Decryptor["decrypt"] = async (ghosts, ...event) =>
+        ghosts.every((ghost) => late.has(ghost))
+          ? { kind: "unavailable" }
+          : await encryption.devices.decrypt(ghosts, ...event);
       return await openEncrypted(events, {
-        devices: encryption.devices,
+        devices: { decrypt },
         ghosts: (room) => ghostsOf(room, joined, roomState, byGhost),
         targets: byGhost,
         clock,

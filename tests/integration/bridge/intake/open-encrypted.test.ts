@@ -141,11 +141,13 @@ describe("encrypted events at intake", () => {
       given += 1;
       return over.promise;
     };
+    fixture.devices.onDecrypt = () => over.promise.then(() => undefined);
     const waits: number[] = [];
     for (const id of ["t1", "t2", "t3"]) {
       const begun = clock.now();
       let acknowledged = false;
-      const body = JSON.stringify({ events: [question(`q of ${id}`.replaceAll(" ", "_"))], ...keyFor() });
+      const events = [question(`q_of_${id}`), sealed(`e_of_${id}`)];
+      const body = JSON.stringify({ events, ...keyFor() });
       const put = fixture.put(id, body).finally(() => {
         acknowledged = true;
       });
@@ -159,6 +161,7 @@ describe("encrypted events at intake", () => {
     }
     assert.ok(Number(waits[0]) <= 2_100 && Math.max(...waits.slice(1)) <= 1_000, String(waits));
     assert.deepEqual([given, fixture.devices.toCatchUp.length], [1, 2]);
+    assert.equal((await envelopes(fixture)).length, 3);
     over.resolve();
     await settled();
     fixture.devices.onReceive = () => Promise.reject(new Error("the database is away"));
