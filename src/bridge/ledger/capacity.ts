@@ -156,14 +156,16 @@ export interface PlacedJob extends NewDelegation {
   readonly denied: TerminalReason | null;
 }
 
-/** SQL: the stage at which a row with the reason in the column `denied` ended. */
-export const STAGE_OF_DENIED =
-  "CASE WHEN denied = 'sender_policy_rejected' THEN 'policy' WHEN denied IS NOT NULL THEN 'intake' END";
+/** Of what is denied as it comes, this reason belongs to the stage `policy`, and every other one to `intake`. */
+const DENIED_BY_POLICY = "sender_policy_rejected" satisfies TerminalReason;
 
-export const refusedOf = (jobs: readonly PlacedJob[]) => jobs.flatMap(({ denied }) => denied ?? []);
+/** SQL: the stage at which a row with the reason in the column `denied` ended. */
+export const STAGE_OF_DENIED = `CASE WHEN denied = '${DENIED_BY_POLICY}' THEN 'policy' WHEN denied IS NOT NULL THEN 'intake' END`;
 
 export const stageOfDenied = (reason: TerminalReason): TerminalStage =>
-  reason === "sender_policy_rejected" ? "policy" : "intake";
+  reason === DENIED_BY_POLICY ? "policy" : "intake";
+
+export const refusedOf = (jobs: readonly PlacedJob[]) => jobs.flatMap(({ denied }) => denied ?? []);
 
 export interface PlacedIntakeEnvelope extends NewIntakeEnvelope {
   readonly seq: number | null;
