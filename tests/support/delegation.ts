@@ -145,6 +145,8 @@ export interface Mortal {
   /** Called before and after each write of this process, with the method's name. */
   onWrite: (method: string, when: "before" | "after") => void;
   kill(): Promise<void>;
+  /** Has it be killed before or after its first such write; returns whether it was. */
+  killAt(method: string, when: "before" | "after"): () => boolean;
   /** These writes, or all of them, the lease's renewal too, wait from now on; returns how to let them go on. */
   pause(...methods: readonly string[]): () => void;
 }
@@ -339,6 +341,15 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
         kill: async () => {
           isDead = true;
           await own.close();
+        },
+        killAt: (method, when) => {
+          let isKilled = false;
+          mortal.onWrite = (each, instant) => {
+            if (isKilled || each !== method || instant !== when) return;
+            isKilled = true;
+            void mortal.kill();
+          };
+          return () => isKilled;
         },
         pause: (...methods) => {
           let resume = () => {};

@@ -37,14 +37,9 @@ describe("a question from the agent", () => {
     it(`that nobody answered ends once when the process is killed ${when} ${method} [DEL-6] [DEL-9]`, async (t) => {
       const { agent, harness, row, fixture } = await setUp(t);
       const first = harness.mortal("first");
-      let isKilled = false;
-      first.onWrite = (each, instant) => {
-        if (isKilled || each !== method || instant !== when) return;
-        isKilled = true;
-        void first.kill();
-      };
+      const isKilled = first.killAt(method, when);
       first.worker.start();
-      await harness.until(() => isKilled, 10_000);
+      await harness.until(isKilled, 10_000);
       harness.worker("second").start();
       await harness.until(() => row.outcome !== undefined, 10_000);
       assert.deepEqual([row.outcome?.reason, harness.sent.length], ["input_wait_elapsed", 1]);

@@ -286,14 +286,9 @@ describe("a file that came with a question", () => {
       const { agent, harness, events, ended, downloads } = await setUp(t, { lists: true });
       await events(fileEvent());
       const first = harness.mortal("first");
-      let isKilled = false;
-      first.onWrite = (each, instant) => {
-        if (isKilled || each !== method || instant !== when) return;
-        isKilled = true;
-        void first.kill();
-      };
+      const isKilled = first.killAt(method, when);
       first.worker.start();
-      await harness.until(() => isKilled);
+      await harness.until(isKilled);
       harness.worker("second").start();
       assert.partialDeepStrictEqual(await ended(), { reason: "answered" });
       assert.deepEqual(agent.behaviour.prompts, ["what is this?"]);

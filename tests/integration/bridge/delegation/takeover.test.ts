@@ -43,14 +43,9 @@ describe("takeover of a dead worker's delegations", () => {
         const { agent, harness, row, isTerminal } = await setUp(t, options);
         agent.behaviour.plan = completes("the answer");
         const first = harness.mortal("first");
-        let isKilled = false;
-        first.onWrite = (each, instant) => {
-          if (each !== method || instant !== when || isKilled) return;
-          isKilled = true;
-          void first.kill();
-        };
+        const isKilled = first.killAt(method, when);
         first.worker.start();
-        await harness.until(() => isKilled);
+        await harness.until(isKilled);
         const before = harness.clock.now();
         harness.worker("second").start();
         await harness.until(() => harness.clock.now() - before > LEASE_MS, 500);
@@ -76,14 +71,9 @@ describe("takeover of a dead worker's delegations", () => {
     it(`a delegation ends outcome_unknown when its process is killed ${when} ${method} and the agent neither lists nor dedupes [DEL-7]`, async (t) => {
       const { agent, harness, row, isTerminal, fixture } = await setUp(t, { lists: false });
       const first = harness.mortal("first");
-      let isKilled = false;
-      first.onWrite = (each, instant) => {
-        if (each !== method || instant !== when) return;
-        isKilled = true;
-        void first.kill();
-      };
+      const isKilled = first.killAt(method, when);
       first.worker.start();
-      await harness.until(() => isKilled);
+      await harness.until(isKilled);
       harness.worker("second").start();
       await harness.until(isTerminal, 500);
       const ended = await row();
