@@ -12,6 +12,8 @@ import { ROOT, runProgram } from "./run-program.ts";
 const LOADED_FIRST = "tests/support/git-starter.ts";
 /** What each shared process loads before the test runner's own module. */
 const LOADED_AT_START = "tasks/no-promise-tracking.ts";
+/** What each process loads after that. */
+const LOADED_BY_EACH = "tasks/end-test-process.ts";
 /** Compiled modules, of which each process that a test file starts loads hundreds. */
 const COMPILE_CACHE = join(ROOT, "node_modules", ".cache", "compiled-modules");
 
@@ -24,6 +26,7 @@ export interface TestRun {
   readonly except?: readonly string[];
   /** Test files at a time; by default as many as there are cores. */
   readonly concurrency?: number;
+  /** Of each test. */
   readonly timeoutMs: number;
   /**
    * Files share processes, since loading the modules costs many more than their own work, and may not rely on a process
@@ -94,6 +97,7 @@ export async function runTests(run: TestRun): Promise<number> {
       `--test-timeout=${run.timeoutMs}`,
       "--test-reporter=spec",
       ...(groups === undefined ? [] : [`--import=${fileUrl(LOADED_AT_START)}`]),
+      `--import=${fileUrl(LOADED_BY_EACH)}`,
       ...options,
       ...(groups ?? files),
     ];

@@ -9,7 +9,7 @@ const MINUTE_MS = 60_000;
 const SHORT = "--short";
 const TIMES = "--times";
 /** Thirty random orders of two to three minutes each; a short run has three of about one. */
-const LAB_FILE_MINUTES = { short: 25, whole: 240 };
+const LAB_FILE_MINUTES = { short: 15, whole: 240 };
 /** Minutes each, and other files exercise the same workflows, or it is a measurement: left out by `--short`. */
 const LONG_FILES = [
   "tests/lab/federation/offboarding/kept-rooms.test.ts",
