@@ -172,7 +172,8 @@ describe("three active bridge processes at 50 questions a second", () => {
     assert.ok(perSecond > 0.98 * PER_SECOND, `${perSecond} questions a second were asked`);
 
     const answeredAt = new Map(answers().map((answer) => [repliesTo(answer), answer.at]));
-    // Their process ended, or lost its connection, at their call: others look for the task two seconds later (decision 0005).
+    // Their process ended, or lost its connection, at their call, and the agent had not stored the task when it was looked for
+    // first: it is looked for again two seconds later (decision 0005).
     const cut = await bridge.rows<{ room: RoomId; from: number; until: number }>(
       `SELECT room_id AS room, (extract(epoch FROM admitted_at) * 1000)::float8 AS from,
          (extract(epoch FROM terminal_at) * 1000)::float8 AS until

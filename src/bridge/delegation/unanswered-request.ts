@@ -1,6 +1,7 @@
 // What becomes of a question whose request may have reached its agent without an answer
-// (docs/decisions/0005-dispatch-at-most-once.md). Invariant: it is sent again only if the agent dedupes by messageId, or its list shows no such task; after its deadline it is
-// looked for once more, and ends `outcome_unknown` if that does not show whether the agent has it.
+// (docs/decisions/0005-dispatch-at-most-once.md). Invariant: it is sent again only if the agent dedupes by messageId, or its list shows no such task, where it is no
+// longer storing one; after its deadline it is looked for once more, and ends `outcome_unknown` if that does not show whether
+// the agent has it.
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";
@@ -21,8 +22,11 @@ export async function settleEarlier(running: RunningDelegation, client: AgentCli
   const isLate = () => running.now >= dispatchDeadline(running);
   if (client.dedupes && !isLate()) return { kind: "repeat" };
   try {
+    const { storingUntil } = running.claimed;
+    const isEarly = storingUntil !== undefined && running.now < storingUntil;
     const found = await findEarlier(running, client);
     if (found.kind === "found") return { kind: "task", task: found.task };
+    if (isEarly) return decided({ kind: "defer", wakeAt: storingUntil, reason: "outcome_unknown" });
     if (found.kind === "unusable") return decided(finish(UNKNOWN));
     return isLate() ? decided(finish(givenUp("dispatch_deadline_exceeded"))) : found;
   } catch (error) {

@@ -8,7 +8,7 @@ import { WorkLoop } from "../../runtime/work-loop.ts";
 import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { BridgeConfig } from "../config.ts";
 import type { ClaimSlot } from "../ledger/admission-types.ts";
-import { type ClaimedDelegation, type Lease, UNANSWERED_MS } from "../ledger/leases.ts";
+import type { ClaimedDelegation, Lease } from "../ledger/leases.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { createDownloader, createUploader } from "../matrix/files.ts";
 import { createEventSender, type SenderDependencies } from "../matrix/send-once.ts";
@@ -225,16 +225,15 @@ export class DelegationWorker implements DelegationHost {
     this.#active.get(delegationId)?.interrupt("lost");
     this.#active.set(delegationId, running);
     const end = await run(running);
-    const wasCalled = running.stage === "dispatch" && running.mayHaveTask;
-    if (end === "held") await this.#giveBack([lease], wasCalled ? UNANSWERED_MS : 0);
+    if (end === "held") await this.#giveBack([lease]);
     if (this.#active.get(delegationId) === running) this.#active.delete(delegationId);
   }
 
-  async #giveBack(leases: readonly Lease[], afterMs = 0): Promise<void> {
+  async #giveBack(leases: readonly Lease[]): Promise<void> {
     if (leases.length === 0) return;
     // With the database away the leases run out by themselves.
     await this.#deps.ledger
-      .release(leases, this.#deps.clock.now() + afterMs)
+      .release(leases, this.#deps.clock.now())
       .catch(() => this.#deps.log.warn({ event: "leases_not_given_back", leases: leases.length }));
   }
 }

@@ -24,8 +24,13 @@ import type { OpenState, TerminalReason } from "./states.ts";
 /** Part of an agent's share that a process keeps for encrypted rooms of its ghosts, in which no other process can answer. */
 const KEPT = 1 / 4;
 
-/** So long after a call that was not answered its task is looked for: the agent may still be storing it. */
+/** So long after a call that was not answered the agent may still be storing its task. */
 export const UNANSWERED_MS = 2_000;
+
+/** What `a2a_storing_until` of delegation `d` becomes when somebody else takes it over from `from` on. */
+export const storingFrom = (from: string) =>
+  `CASE WHEN d.state = 'dispatching' AND d.a2a_unsettled THEN ${from} + interval '${UNANSWERED_MS} milliseconds'
+    ELSE d.a2a_storing_until END`;
 
 /** The right to write a delegation. A delegation that was claimed again has a higher fence. */
 export interface Lease {
@@ -72,6 +77,8 @@ export interface ClaimedDelegation {
   readonly a2aAttempted: boolean;
   /** A request may have reached the agent, and its outcome is unknown. */
   readonly a2aUnsettled: boolean;
+  /** Until then the agent may still be storing the task of that request. */
+  readonly storingUntil: number | undefined;
   readonly retryReason: TerminalReason | undefined;
   readonly attempts: number;
   readonly streamsOpened: number;
@@ -109,6 +116,7 @@ export const CLAIMED_COLUMNS = `d.id, d.fence, d.room_id AS "roomId", d.matrix_e
   d.thread_root AS "threadRoot", d.prompt AS "sealedPrompt", d.answer_event_id AS "answerEventId", d.asked,
   d.question_key AS "questionKey", d.input_until AS "inputUntil", d.a2a_task_id AS "a2aTaskId",
   d.a2a_context_id AS "a2aContextId", d.a2a_attempted AS "a2aAttempted", d.a2a_unsettled AS "a2aUnsettled",
+  d.a2a_storing_until AS "storingUntil",
   d.traceparent, d.retry_reason AS "retryReason", d.attempts, d.streams_opened AS "streamsOpened", d.faults,
   d.admitted_at AS "admittedAt", d.tried_at AS "triedAt",
   d.accepted_at AS "acceptedAt", d.reply_at AS "replyAt",
@@ -195,6 +203,7 @@ const RELEASE = statement<{ id: string; fence: string }>("release")`
       lease_holder = NULL, lease_until = NULL,
       attempts = CASE WHEN l.progressed THEN 0 ELSE d.attempts + l.tries END,
       streams_opened = COALESCE(l.streams, d.streams_opened), faults = COALESCE(l.faults, d.faults),
+      a2a_storing_until = CASE WHEN l.tries = 0 THEN ${storingFrom("l.until")} ELSE d.a2a_storing_until END,
       a2a_unsettled = d.a2a_unsettled AND NOT l.undelivered, retry_reason = COALESCE(l.reason, d.retry_reason),
       state = CASE WHEN d.state = 'dispatching' AND d.a2a_task_id IS NULL AND NOT (d.a2a_unsettled AND NOT l.undelivered)
                    THEN 'queued' ELSE d.state END,

@@ -2,7 +2,7 @@
 // its own, never idle for a second, holds the advisory lock of its number, a shared one once it drains; only what nobody alive
 // owns can be taken; the leases of a process that has ended are released under a higher fence.
 import type { Pool } from "pg";
-import { UNANSWERED_MS } from "./leases.ts";
+import { storingFrom } from "./leases.ts";
 import { ADVISORY_LOCKS, statement, toTime } from "./postgres.ts";
 import { connectToServer } from "./postgres-servers.ts";
 
@@ -46,9 +46,7 @@ const hasEnded = (holder: string) =>
 // and both in ascending order, as in every other statement: a late write of the ended process may run at the same time.
 const RELEASE_DELEGATIONS = statement("release_delegations")`
   WITH ended AS MATERIALIZED (
-    SELECT d.id, $1::timestamptz
-      + CASE WHEN d.state = 'dispatching' AND d.a2a_unsettled THEN interval '${UNANSWERED_MS} milliseconds' ELSE '0' END AS until
-    FROM bridge_delegations d
+    SELECT d.id FROM bridge_delegations d
     WHERE d.id IN (
       SELECT h.id FROM bridge_rooms r
       JOIN bridge_delegations h ON h.room_id = r.room_id AND h.room_seq = r.head_seq AND h.room_ordinal = r.head_ordinal
@@ -60,15 +58,15 @@ const RELEASE_DELEGATIONS = statement("release_delegations")`
   ), released AS (
     UPDATE bridge_delegations d SET
       lease_holder = NULL, lease_until = NULL, fence = d.fence + 1,
-      due_at = CASE WHEN d.due_at IS NOT NULL THEN e.until END
+      due_at = CASE WHEN d.due_at IS NOT NULL THEN $1::timestamptz END, a2a_storing_until = ${storingFrom("$1::timestamptz")}
     FROM ended e WHERE d.id = e.id
-    RETURNING d.room_id, d.room_seq, d.room_ordinal, d.due_at, e.until
+    RETURNING d.room_id, d.room_seq, d.room_ordinal, d.due_at
   ), rooms AS MATERIALIZED (
-    SELECT r.room_id, h.until FROM bridge_rooms r JOIN released h ON h.room_id = r.room_id
+    SELECT r.room_id FROM bridge_rooms r JOIN released h ON h.room_id = r.room_id
     WHERE h.due_at IS NULL AND r.head_seq = h.room_seq AND r.head_ordinal = h.room_ordinal
     ORDER BY r.room_id FOR UPDATE OF r
   ), turns AS (
-    UPDATE bridge_rooms r SET head_at = l.until FROM rooms l WHERE r.room_id = l.room_id
+    UPDATE bridge_rooms r SET head_at = $1 FROM rooms l WHERE r.room_id = l.room_id
   )
   SELECT 1 FROM released`;
 

@@ -262,6 +262,8 @@ CREATE TABLE bridge_delegations (
   a2a_attempted boolean NOT NULL DEFAULT false,
   -- A request may have reached the agent, and its outcome is unknown.
   a2a_unsettled boolean NOT NULL DEFAULT false,
+  -- Until then the agent may still be storing the task of that request.
+  a2a_storing_until timestamptz,
   -- The limiter tokens of what is handed over were spent.
   limiter_spent boolean NOT NULL DEFAULT false,
   retry_reason text,
