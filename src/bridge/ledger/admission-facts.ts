@@ -90,14 +90,12 @@ const REACTION_MS = 30_000;
 export interface KnownRow extends KnownPlaces {
   readonly open_global_max: number;
   readonly forgotten_before: number;
-  readonly ghosts:
-    | readonly (readonly [RoomId, GhostMxid, "invite" | "join" | "leave", UserId | null])[]
-    | null;
-  readonly partners?: readonly (readonly [RoomId, ServerName])[] | null;
-  readonly answers?: KnownFacts["recentAnswers"] | null;
-  readonly subjects?: KnownFacts["subjects"] | null;
-  readonly waiting?: readonly (WaitingQuestion & { readonly place?: number })[] | null;
-  readonly questions?: readonly (Omit<OpenQuestion, "options"> & { readonly options?: string })[] | null;
+  readonly ghosts?: readonly (readonly [RoomId, GhostMxid, "invite" | "join" | "leave", UserId | null])[];
+  readonly partners?: readonly (readonly [RoomId, ServerName])[];
+  readonly answers?: KnownFacts["recentAnswers"];
+  readonly subjects?: KnownFacts["subjects"];
+  readonly waiting?: readonly (WaitingQuestion & { readonly place?: number })[];
+  readonly questions?: readonly (Omit<OpenQuestion, "options"> & { readonly options?: string })[];
 }
 
 /** @param now milliseconds since the Unix epoch: what was said long before is no recent answer */

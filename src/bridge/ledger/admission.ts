@@ -299,7 +299,7 @@ async function admitAndClaim(
   job: PlacedJob,
   { holder, leaseUntil }: ClaimSlot,
 ): Promise<ClaimedDelegation | undefined> {
-  const [claimed] = await ADMIT_AND_CLAIM.entities(on, [
+  const [claimed] = await ADMIT_AND_CLAIM.rows(on, [
     ...[job.room, toTime(receivedAt), holder, toTime(leaseUntil), job.seq],
     ...[job.event, job.ghost, job.agent, job.targetFingerprint, job.sender, job.originServerTs],
     ...[job.threadRoot, ingress, seal(keys, job), job.agentTurn, job.contextId, job.editedTs],

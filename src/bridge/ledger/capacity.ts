@@ -10,7 +10,7 @@ import type { INTAKE_ENVELOPE_REASONS, TerminalReason, TerminalStage } from "./s
 /** The facts that placing needs, as the database returns them. */
 export interface KnownPlaces {
   /** Room, encrypted, open delegations, next place. */
-  readonly rooms: readonly (readonly [RoomId, boolean, number, number])[] | null;
+  readonly rooms: readonly (readonly [RoomId, boolean, number, number])[] | undefined;
 }
 
 /** What is open before an admission, by share; of the share "" everything is. */

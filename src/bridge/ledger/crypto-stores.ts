@@ -129,7 +129,7 @@ export function cryptoRecords(
   { from, to }: KeyRange,
   limit: number,
 ) {
-  return RANGES[by].entities(on, [ghost, objectStore, from, to, limit]);
+  return RANGES[by].rows(on, [ghost, objectStore, from, to, limit]);
 }
 
 const STORE_HELD = `

@@ -13,7 +13,7 @@ export interface DatabaseMarker {
   readonly count: number;
 }
 
-const READ = statement<{ database: string | null; count: number }>("marker_read")`
+const READ = statement<DatabaseMarker>("marker_read")`
   SELECT database, count::float8 AS count FROM bridge_database_marker`;
 
 const ADVANCE = statement<DatabaseMarker>("marker_advance")`
@@ -28,10 +28,7 @@ const RENEW = statement("marker_renew")`UPDATE bridge_database_marker SET databa
 
 export function createDatabaseMarker(pool: Pool) {
   return {
-    async read(): Promise<DatabaseMarker> {
-      const { database, count } = await READ.one(pool, []);
-      return { database: database ?? undefined, count };
-    },
+    read: () => READ.one(pool, []),
 
     /** Undefined, and nothing is counted, when the database is not `own` or has come less far. */
     advance: (own: DatabaseMarker) => ADVANCE.first(pool, [own.database, own.count]),

@@ -37,7 +37,7 @@ export interface DelegationOutcome {
 // Several at once: a bucket is one row, and who spends from it holds it until it has committed.
 const BEGIN_DISPATCHES = statement<{
   outcome: "begun" | "canceled" | "lost" | "refused";
-  bucket: string | null;
+  bucket: string | undefined;
 }>("begin_dispatches")`
   SELECT outcome, empty_bucket AS bucket FROM bridge_begin_dispatches($1, $2, $3, $4, $5, $6, $7, $8)`;
 

@@ -184,7 +184,7 @@ export const keysFound = (on: Queryable, roomIds: readonly RoomId[]) => KEYS_FOU
 export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeIntervalMs: number) {
   return {
     async claim(request: ClaimRequest): Promise<ClaimedIntakeEnvelope[]> {
-      const claimed = await CLAIM.entities(pool, [...claimValues(request), request.except ?? []]);
+      const claimed = await CLAIM.rows(pool, [...claimValues(request), request.except ?? []]);
       const late = claimed.filter(
         ({ place, admittedAt }) => place !== undefined && request.now >= admittedAt + roomGateMs,
       );
@@ -215,7 +215,7 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeInte
     /** The edits that wait and come after it, of the question that it asks or edits; the latest is first. */
     laterEdits({ room, sender, edits, event, originServerTs }: ClaimedIntakeEnvelope) {
       const after = edits === undefined ? [event, 0, ""] : [edits, originServerTs, event];
-      return LATER_EDITS.entities(pool, [room, sender, ...after]);
+      return LATER_EDITS.rows(pool, [room, sender, ...after]);
     },
 
     async wake(roomIds: readonly RoomId[], now: number): Promise<number> {

@@ -153,10 +153,9 @@ export function createGhosts(pool: Pool) {
     recordAvatar: (ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar) =>
       AVATAR_SET.one(pool, [ghost, cardDigest, contentDigest]),
 
-    recordedDevice: async (ghost: GhostMxid) =>
-      (await RECORDED_DEVICE.entities(pool, [ghost])).map(toDevice)[0],
+    recordedDevice: async (ghost: GhostMxid) => (await RECORDED_DEVICE.rows(pool, [ghost])).map(toDevice)[0],
 
-    recordedDevices: async () => (await RECORDED_DEVICES.entities(pool, [])).map(toDevice),
+    recordedDevices: async () => (await RECORDED_DEVICES.rows(pool, [])).map(toDevice),
 
     /** Whether the homeserver ever had keys of this device. Such a device is never created again. */
     hadKeys: async (ghost: GhostMxid, deviceId: string) =>
@@ -227,7 +226,7 @@ export async function writeDeviceInbox(on: Queryable, mail: readonly DeviceMail[
 
 export function createDeviceInbox(pool: Pool) {
   return {
-    read: (ghosts: readonly GhostMxid[], limit: number) => READ_INBOX.entities(pool, [ghosts, limit]),
+    read: (ghosts: readonly GhostMxid[], limit: number) => READ_INBOX.rows(pool, [ghosts, limit]),
     delete: (ids: readonly string[]) => DELETE_INBOX.run(pool, [ids]),
   };
 }

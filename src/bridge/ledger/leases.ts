@@ -309,12 +309,12 @@ export function createLeases(pool: Pool, keys: ContentKeys, roomGateMs: number) 
         claimed.push(toClaimed(row, holder, keys));
       };
       const claimDue = async (most: number) => {
-        const due = await CLAIM_DUE.entities(pool, [holder, most, ...times, leftOutInPlain]);
+        const due = await CLAIM_DUE.rows(pool, [holder, most, ...times, leftOutInPlain]);
         due.forEach(take);
         mayBeDue = due.length === most;
       };
       const claimHeads = async (most: number) => {
-        const all = await CLAIM_HEADS.entities(pool, [holder, most, ...times, leftOut, leftOutInPlain]);
+        const all = await CLAIM_HEADS.rows(pool, [holder, most, ...times, leftOut, leftOutInPlain]);
         const heads = all.filter((row) => row.id !== undefined);
         heads.forEach(take);
         mayBeHeads = (all[0]?.steppedOver ?? 0) > 0 || heads.length === most;

@@ -89,7 +89,7 @@ const CATCHUP_ROOM_STATE = statement("catchup_room_state")`
   WHERE ghost_mxid = $1 AND ($2::text[] IS NULL OR room_id = ANY ($2)) AND membership = 'join' AND task IS NULL`;
 
 // Where no ghost has joined yet, an event that comes before its join may be for one that is invited.
-const JOINED_GHOSTS = statement<{ room_id: string; ghosts: string[] | null }>("joined_ghosts")`
+const JOINED_GHOSTS = statement<{ room_id: string; ghosts: string[] | undefined }>("joined_ghosts")`
   SELECT room_id, COALESCE(array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'join'),
     array_agg(ghost_mxid ORDER BY ghost_mxid) FILTER (WHERE membership = 'invite')) AS ghosts
   FROM bridge_ghost_rooms WHERE room_id = ANY ($1) GROUP BY room_id`;
@@ -128,7 +128,7 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
           shares.full,
           [...(request.allowed ?? [])],
         ];
-        const found = await CLAIM.entities(pool, values);
+        const found = await CLAIM.rows(pool, values);
         for (const { invitingServer } of found) if (invitingServer !== undefined) shares.take(invitingServer);
         claimed.push(...found);
         if (found.length < limit && !shares.next()) return claimed;

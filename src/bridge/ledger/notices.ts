@@ -154,7 +154,7 @@ export function createNotices(pool: Pool) {
   const update = (write: typeof SENT, { noticeId, fence }: ClaimedNotice, ...values: (EventId | Date)[]) =>
     write.run(pool, [noticeId, fence, ...values]);
   return {
-    claim: (request: ClaimRequest) => CLAIM.entities(pool, claimValues(request)),
+    claim: (request: ClaimRequest) => CLAIM.rows(pool, claimValues(request)),
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it: this one must not send it */
     async recordAttempt({ noticeId, fence }: ClaimedNotice, now: number): Promise<undefined> {

@@ -159,14 +159,14 @@ function waitsFor(row: DelegationRow, now: number): WaitsFor | undefined {
 
 export function createOperations(pool: Pool, noticeIntervalMs: number) {
   const delegations = async (query: typeof DELEGATION, values: readonly unknown[], now: number) =>
-    (await query.entities(pool, values)).map((row): OpenDelegation => {
+    (await query.rows(pool, values)).map((row): OpenDelegation => {
       const { leaseUntil: _until, isUnposted: _isUnposted, ...shown } = row;
       const waits = waitsFor(row, now);
       // While a bridge holds it that would be the end of its lease.
       return { ...shown, waitsFor: waits, nextAt: waits === "nothing" ? undefined : row.nextAt };
     });
   const envelopes = async (query: typeof ENVELOPE, values: readonly unknown[]) =>
-    (await query.entities(pool, values)).map(
+    (await query.rows(pool, values)).map(
       (row): OpenEnvelope => ({
         ...row,
         waitsFor: row.state !== "awaiting_key" ? undefined : row.nextAt === undefined ? "nothing" : "its_key",
@@ -179,7 +179,7 @@ export function createOperations(pool: Pool, noticeIntervalMs: number) {
     delegation,
     envelopes: (room?: string) => envelopes(OPEN_ENVELOPES, [room]),
     envelope,
-    rooms: (room?: string) => ROOMS.entities(pool, [room]),
+    rooms: (room?: string) => ROOMS.rows(pool, [room]),
 
     /** Cancels a delegation. `requested`: a bridge works on it, and will end it; undefined: it is not open. */
     async cancelDelegation(id: string, now: number): Promise<"ended" | "requested" | undefined> {

@@ -76,7 +76,10 @@ function toParameter(value: unknown): unknown {
 
 export type Statement<Row extends object = QueryResultRow> = ReturnType<ReturnType<typeof statement<Row>>>;
 
-/** A prepared statement that yields rows; undefined among its values becomes NULL. */
+/**
+ * A prepared statement that yields rows. Undefined among its values becomes NULL, and NULL in a column undefined; a timestamp
+ * becomes milliseconds since the Unix epoch.
+ */
 export const statement =
   <Row extends object = QueryResultRow>(name: string) =>
   (template: TemplateStringsArray, ...sql: readonly (string | number)[]) => {
@@ -85,12 +88,7 @@ export const statement =
       const make = () => on.query<Row & QueryResultRow>({ name, text, values: values.map(toParameter) });
       inOneWrite(on);
       // Inside a transaction the whole of it is rolled back.
-      const result = await (on instanceof ServerPool ? again(make) : make());
-      return result.rows;
-    };
-    /** NULL becomes undefined, and a timestamp milliseconds since the Unix epoch. */
-    const entities = async (on: Queryable, values: readonly unknown[]): Promise<Row[]> => {
-      const found = await rows(on, values);
+      const { rows: found } = await (on instanceof ServerPool ? again(make) : make());
       for (const row of found as QueryResultRow[]) {
         for (const [column, value] of Object.entries(row)) {
           if (value === null) row[column] = undefined;
@@ -112,13 +110,11 @@ export const statement =
         return row;
       },
 
-      entities,
-
-      first: async (on: Queryable, values: readonly unknown[]) => (await entities(on, values))[0],
+      first: async (on: Queryable, values: readonly unknown[]) => (await rows(on, values))[0],
 
       /** The one row that a holder's write has touched. @throws DrawbridgeError `lease_lost` when it has not touched exactly one */
       async held(on: Queryable, values: readonly unknown[], what: string): Promise<Row> {
-        const [row, ...others] = await entities(on, values);
+        const [row, ...others] = await rows(on, values);
         if (row === undefined || others.length > 0) throw leaseLost(what);
         return row;
       },

@@ -123,7 +123,7 @@ export function createReplies(pool: Pool, keys: ContentKeys) {
     async pendingSends(lease: Lease, purpose: SendPurpose): Promise<PendingSend[]> {
       // Rejects when the lease is lost, even if nothing is pending.
       await sourceOf(pool, lease);
-      const pending = await PENDING_SENDS.entities(pool, [...heldBy(lease), purpose]);
+      const pending = await PENDING_SENDS.rows(pool, [...heldBy(lease), purpose]);
       return pending.map(({ content, ...send }) => {
         const opened = keys.open(content, sendIdentity(send.transactionId));
         return { ...send, content: JSON.parse(opened) as UnknownObject };

@@ -15,7 +15,7 @@ export type RetentionTimes = BridgeConfig["retention"] & {
   readonly contexts: number;
 };
 
-type Deletion = { readonly deleted: number; readonly last: Date | null };
+type Deletion = { readonly deleted: number; readonly last: number | undefined };
 
 interface Kind {
   readonly name: string;
@@ -179,7 +179,6 @@ const BATCH_ROWS_MIN = 50;
 const BATCH_ROWS_MAX = 2_000;
 /** The next batch is half as large after one that took longer. */
 const BATCH_MS_MAX = 200;
-const BEGINNING = "-infinity";
 
 const JUMP_MS = 24 * 60 * 60_000;
 /** Half of the time between two rounds. */
@@ -198,19 +197,20 @@ export function createSteadiness(clock: Pick<Clock, "now">): () => boolean {
 }
 
 export function createRetention(pool: Pool, batchRowsMax: number = BATCH_ROWS_MAX) {
-  const progress = new Map<string, { readonly from: Date | string; readonly rows: number }>();
+  const progress = new Map<string, { readonly from: number | undefined; readonly rows: number }>();
 
   const batchOf = async (one: Kind, times: RetentionTimes, now: number, clock: Pick<Clock, "now">) => {
-    const rows = Math.min(batchRowsMax, progress.get(one.name)?.rows ?? BATCH_ROWS_MIN * 10);
-    const from = progress.get(one.name)?.from ?? BEGINNING;
+    const { from, rows: size = BATCH_ROWS_MIN * 10 } = progress.get(one.name) ?? {};
+    const rows = Math.min(batchRowsMax, size);
+    const since = from === undefined ? "-infinity" : toTime(from);
     const found = await one.newest?.first(pool, []);
     const before = Math.min(now, found?.newest ?? now) - one.keep(times);
     const begunAt = clock.now();
-    const { deleted, last } = await one.delete.one(pool, [toTime(before), rows, from]);
+    const { deleted, last } = await one.delete.one(pool, [toTime(before), rows, since]);
     const isSlow = clock.now() - begunAt > BATCH_MS_MAX;
     const next = isSlow ? Math.max(BATCH_ROWS_MIN, Math.floor(rows / 2)) : Math.min(batchRowsMax, rows * 2);
     const isFull = deleted === rows;
-    progress.set(one.name, { from: isFull ? (last ?? BEGINNING) : BEGINNING, rows: next });
+    progress.set(one.name, { from: isFull ? last : undefined, rows: next });
     return { deleted, isFull };
   };
 

@@ -60,7 +60,7 @@ export function releasePlaces(
 export type RoomOrder = ReadonlyMap<RoomId, readonly EventId[]>;
 
 // Locks what waits for its turn, before the admission locks the room's row. A head that was begun keeps its place.
-const FIRST_LATER = statement<{ place: string | null }>("first_later_place")`
+const FIRST_LATER = statement<{ place: string | undefined }>("first_later_place")`
   WITH waiting AS MATERIALIZED (
     SELECT d.room_seq, d.matrix_event_id,
       d.state = 'queued' AND d.lease_holder IS NULL AND (d.room_seq > r.head_seq OR r.head_ordinal = 0) AS movable
@@ -109,7 +109,7 @@ export async function firstLaterPlaces(on: Queryable, order: RoomOrder) {
   const places = new Map<RoomId, string>();
   for (const [room, events] of order) {
     const { place } = await FIRST_LATER.one(on, [room, events]);
-    if (place !== null) places.set(room, place);
+    if (place !== undefined) places.set(room, place);
   }
   return places;
 }

@@ -134,7 +134,7 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
   return {
     async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
       await FIND.run(pool, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
-      const claimed = await CLAIM.entities(pool, claimValues(request));
+      const claimed = await CLAIM.rows(pool, claimValues(request));
       return claimed.map((row) => ({ ...row, report: row.report && reportOf(row.delegationId, row.report) }));
     },
 

@@ -55,7 +55,7 @@ const RECORD = statement<{ changed: number }>("record_target")`
 export function createTargets(pool: Pool) {
   return {
     get: (ghost: GhostMxid) => TARGETS.first(pool, [ghost]),
-    list: () => TARGETS.entities(pool, [null]),
+    list: () => TARGETS.rows(pool, [null]),
 
     /**
      * Records a decision; `recorded`: it differs from the recorded one, and there is an audit record of it.
