@@ -307,29 +307,21 @@ export async function createStore(on: ClaimDependencies, ghost: GhostMxid, devic
   return { kind: "claimed", store: { ghost, deviceId, key, fence, layout: [], identity: undefined } };
 }
 
-function openKey(keys: ContentKeys, sealed: Buffer, identity: string): Buffer | undefined {
-  try {
-    return Buffer.from(keys.open(sealed, identity), "base64");
-  } catch {
-    return undefined;
-  }
-}
-
 export async function loadStore(on: ClaimDependencies, ghost: GhostMxid, deviceId: string): Promise<Claim> {
   for (let attempt = 0; attempt < LOADS_MAX; attempt++) {
     const found = await findCryptoStore(on.pool, ghost);
     if (found?.identity === undefined) return { kind: "no_store" };
     if (found.deviceId !== deviceId) return { kind: "foreign" };
     const identity = sealIdentity(ghost, deviceId);
-    const key = openKey(on.storeKeys, found.sealedKey, identity);
-    if (key === undefined) return { kind: "foreign" };
-    const sealed = on.storeKeys.isNewest(found.sealedKey)
-      ? found.sealedKey
-      : on.storeKeys.seal(key.toString("base64"), identity);
+    const opened = on.storeKeys.openIfKnown(found.sealedKey, identity);
+    if (opened === undefined) return { kind: "foreign" };
+    const isNewest = on.storeKeys.isNewest(found.sealedKey);
+    const sealed = isNewest ? found.sealedKey : on.storeKeys.seal(opened, identity);
     const claimed = await claimCryptoStore(on.pool, ghost, found, sealed);
     // The store was reset or sealed anew meanwhile: it is read again.
     if (claimed === undefined) continue;
     const { fence, layout, identity: present } = claimed;
+    const key = Buffer.from(opened, "base64");
     const store = { ghost, deviceId, key, fence, layout, identity: present };
     // A failed statement may have been committed.
     const hasForgotten = await forgetTrackedUsers(on.pool, ghost, TRACKED_MAX).catch(() => true);

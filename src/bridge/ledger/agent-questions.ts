@@ -84,11 +84,7 @@ export function openOptions(
   { event, ghost }: { readonly event: EventId; readonly ghost: GhostMxid },
   sealed: Buffer,
 ): readonly QuestionOption[] {
-  try {
-    return JSON.parse(keys.open(sealed, optionsIdentity(event, ghost))) as QuestionOption[];
-  } catch {
-    return [];
-  }
+  return JSON.parse(keys.openIfKnown(sealed, optionsIdentity(event, ghost)) ?? "[]") as QuestionOption[];
 }
 
 export function answerRefused(

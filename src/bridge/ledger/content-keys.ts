@@ -59,21 +59,27 @@ export class ContentKeys {
     return this.#keys[0]?.id.equals(sealed.subarray(0, KEY_ID_BYTES)) === true;
   }
 
-  /** Opens what `seal` made for the same identity. @throws DrawbridgeError `secret_unavailable` when no key opens it */
-  open(sealed: Buffer, identity: string): string {
+  /** Opens what `seal` made for the same identity; undefined when no key opens it. */
+  openIfKnown(sealed: Buffer, identity: string): string | undefined {
     const id = sealed.subarray(0, KEY_ID_BYTES);
     const key = this.#keys.find((candidate) => candidate.id.equals(id))?.key;
-    if (key !== undefined && sealed.length >= HEADER_BYTES + TAG_BYTES) {
-      const decipher = createDecipheriv("aes-256-gcm", key, sealed.subarray(KEY_ID_BYTES, HEADER_BYTES));
-      decipher.setAAD(Buffer.from(identity));
-      decipher.setAuthTag(sealed.subarray(-TAG_BYTES));
-      try {
-        const body = decipher.update(sealed.subarray(HEADER_BYTES, -TAG_BYTES));
-        return Buffer.concat([body, decipher.final()]).toString("utf8");
-      } catch {
-        // A wrong tag: said below, without detail.
-      }
+    if (key === undefined || sealed.length < HEADER_BYTES + TAG_BYTES) return undefined;
+    const decipher = createDecipheriv("aes-256-gcm", key, sealed.subarray(KEY_ID_BYTES, HEADER_BYTES));
+    decipher.setAAD(Buffer.from(identity));
+    decipher.setAuthTag(sealed.subarray(-TAG_BYTES));
+    try {
+      const body = decipher.update(sealed.subarray(HEADER_BYTES, -TAG_BYTES));
+      return Buffer.concat([body, decipher.final()]).toString("utf8");
+    } catch {
+      // A wrong tag.
+      return undefined;
     }
+  }
+
+  /** The same for what must open. @throws DrawbridgeError `secret_unavailable` when no key opens it */
+  open(sealed: Buffer, identity: string): string {
+    const opened = this.openIfKnown(sealed, identity);
+    if (opened !== undefined) return opened;
     throw new DrawbridgeError("secret_unavailable", "stored content cannot be opened with the content keys", {
       hint: "Put back the key that sealed it, as a further line of the content keys.",
     });

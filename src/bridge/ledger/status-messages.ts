@@ -116,15 +116,6 @@ const DEFERRED = statement("status_deferred")`
 const ENDED = statement("status_ended")`DELETE FROM bridge_statuses ${OWN}`;
 
 export function createStatuses(pool: Pool, keys: ContentKeys) {
-  /** A report that no key opens is left out: it must not stop the status messages of other questions. */
-  const reportOf = (delegationId: string, sealed: Buffer): string | undefined => {
-    try {
-      return keys.open(sealed, reportIdentity(delegationId));
-    } catch {
-      return undefined;
-    }
-  };
-
   type Deferral = Pick<ClaimedStatus, "delegationId" | "fence"> & { dueAt: Date; failed: number };
   const deferrals = new Batches(async (batch: readonly Deferral[]) => {
     await DEFERRED.run(pool, columnsOf(batch, "delegationId", "fence", "dueAt", "failed"));
@@ -135,7 +126,11 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
     async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
       await FIND.run(pool, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
       const claimed = await CLAIM.rows(pool, claimValues(request));
-      return claimed.map((row) => ({ ...row, report: row.report && reportOf(row.delegationId, row.report) }));
+      // A report that no key opens is left out: it must not stop the status messages of other questions.
+      return claimed.map(({ report, ...row }) => ({
+        ...row,
+        report: report && keys.openIfKnown(report, reportIdentity(row.delegationId)),
+      }));
     },
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it */
