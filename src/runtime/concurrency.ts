@@ -16,6 +16,19 @@ export async function resultWithin<T>(clock: Clock, ms: number, work: Promise<T>
   }
 }
 
+/** The same of work that is waited for until the signal aborts. */
+export async function resultUnlessAborted<T>(work: Promise<T>, signal?: AbortSignal): Promise<T | undefined> {
+  const aborted = Promise.withResolvers<undefined>();
+  const abort = () => aborted.resolve(undefined);
+  if (signal?.aborted === true) abort();
+  signal?.addEventListener("abort", abort, { once: true });
+  try {
+    return await Promise.race([work, aborted.promise]);
+  } finally {
+    signal?.removeEventListener("abort", abort);
+  }
+}
+
 /** Polls until what is found is enough, or the time is over; the last finding in either case. */
 export async function pollUntil<T>(
   clock: Clock,

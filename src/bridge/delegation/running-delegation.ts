@@ -4,6 +4,7 @@
 import { DrawbridgeError } from "../../domain/errors.ts";
 import type { AgentId, ServerName } from "../../domain/identifiers.ts";
 import { jitteredBackoffMs } from "../../runtime/backoff.ts";
+import { resultUnlessAborted } from "../../runtime/concurrency.ts";
 import type { ClaimedDelegation } from "../ledger/leases.ts";
 import type { PendingSend } from "../ledger/replies.ts";
 import type { SendResult } from "../matrix/send-once.ts";
@@ -170,7 +171,11 @@ export class RunningDelegation {
       const { delegationId } = this.claimed.lease;
       throw new DrawbridgeError("lease_lost", `the lease on ${delegationId} may have run out`);
     }
-    return await this.#whileInFlight("sending", () => abortable(this.#send(event), this.signal));
+    const { signal } = this;
+    const result = await this.#whileInFlight("sending", () => resultUnlessAborted(this.#send(event), signal));
+    if (result !== undefined) return result;
+    // The send may still succeed; its transaction ID makes a repetition safe.
+    throw signal.reason;
   }
 
   async #send(event: PendingSend): Promise<SendResult> {
@@ -193,14 +198,4 @@ export class RunningDelegation {
 function isLasting(error: unknown): boolean {
   if (error instanceof DrawbridgeError) return error.code !== "database_unavailable";
   return LASTING.test(String((error as { code?: unknown } | undefined)?.code ?? ""));
-}
-
-/** Stops waiting when the signal aborts. The send may still succeed; its transaction ID makes a repetition safe. */
-function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
-  return new Promise((resolve, reject) => {
-    const onAbort = () => reject(signal.reason);
-    signal.addEventListener("abort", onAbort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }

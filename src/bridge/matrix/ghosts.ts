@@ -5,6 +5,7 @@
 import type { Clock, Random } from "../../domain/clock.ts";
 import { sha256Tagged } from "../../domain/digest.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
+import { resultUnlessAborted } from "../../runtime/concurrency.ts";
 import type { GhostLedger } from "../ledger/ledger.ts";
 import type { Homeserver } from "./homeserver.ts";
 import type { GhostActor } from "./http.ts";
@@ -55,7 +56,8 @@ export class Ghosts {
   /** The ghost ready to act, or when to try again. @param signal ends the wait, and the actor's requests */
   async readyGhost(ghost: GhostMxid, signal?: AbortSignal): Promise<Ok<GhostActor> | Retry> {
     if (signal?.aborted === true) return retry("stopped");
-    const made = await unlessStopped(this.ensureGhost(ghost), signal);
+    // The registration goes on, since other callers share it.
+    const made = (await resultUnlessAborted(this.ensureGhost(ghost), signal)) ?? retry("stopped");
     if (made.kind === "ok") return ok({ ...made.value, signal });
     return made.kind === "retry" ? made : retry("ghost_refused", undefined, made.errcode);
   }
@@ -137,18 +139,6 @@ export class Ghosts {
 
 function isOfGhost<T>(outcome: Outcome<T>): outcome is Refused {
   return outcome.kind === "refused" && outcome.errcode === UNKNOWN_DEVICE;
-}
-
-/** Stops waiting when the signal aborts. The registration goes on, since other callers share it. */
-async function unlessStopped<T>(made: Promise<Outcome<T>>, signal?: AbortSignal): Promise<Outcome<T>> {
-  const stopped = Promise.withResolvers<Retry>();
-  const stop = () => stopped.resolve(retry("stopped"));
-  signal?.addEventListener("abort", stop, { once: true });
-  try {
-    return await Promise.race([stopped.promise, made]);
-  } finally {
-    signal?.removeEventListener("abort", stop);
-  }
 }
 
 export function freshDeviceId(random: Random): string {
