@@ -53,8 +53,7 @@ export function createEncryption(options: EncryptionOptions) {
       }),
     observe: deviceMetrics(metrics),
     onNewKeys: (rooms) => void worker?.keysCame(rooms).catch(countError),
-    serversAllowed: async () =>
-      serversAllowed([...(await agents.current()).byGhost.values()].map(({ entry }) => entry)),
+    serversAllowed: async () => serversAllowed(await agents.current()),
     configured,
   });
   const worker: ReturnType<typeof createIntakeEnvelopeWorker> | undefined = takesPart

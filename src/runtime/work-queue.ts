@@ -9,7 +9,8 @@ import { WorkLoop } from "./work-loop.ts";
 export interface WorkQueueOptions<Item> {
   readonly clock: Clock;
   readonly concurrency: number;
-  readonly claim: (limit: number) => Promise<readonly Item[]>;
+  /** @param inProgress what was claimed before and has not ended */
+  readonly claim: (limit: number, inProgress: readonly Item[]) => Promise<readonly Item[]>;
   /** Does one item. The signal aborts when the queue drains: end requests in flight, and give back what is not done. */
   readonly work: (item: Item, draining: AbortSignal) => Promise<void>;
   readonly onError: (error: unknown) => void;
@@ -23,6 +24,7 @@ export class WorkQueue<Item> {
   readonly #options: WorkQueueOptions<Item>;
   readonly #loop: WorkLoop;
   readonly #inProgress = new Set<Promise<void>>();
+  readonly #items = new Set<Item>();
   #isOpen = false;
   #isClaiming = false;
 
@@ -69,7 +71,7 @@ export class WorkQueue<Item> {
   /** Does what is due once; true when more may be due. @throws the first failure of an item, once all have ended */
   async round(): Promise<boolean> {
     const { claim, concurrency } = this.#options;
-    const claimed = await claim(concurrency);
+    const claimed = await claim(concurrency, [...this.#items]);
     await allEnded(claimed.map((item) => this.#do(item)));
     return claimed.length === concurrency;
   }
@@ -80,7 +82,7 @@ export class WorkQueue<Item> {
     const limit = concurrency - this.#inProgress.size;
     if (limit <= 0) return false;
     this.#isClaiming = true;
-    const claimed = await claim(limit).finally(() => {
+    const claimed = await claim(limit, [...this.#items]).finally(() => {
       this.#isClaiming = false;
     });
     if (this.#loop.draining.aborted && giveBack !== undefined) await giveBack(claimed);
@@ -98,6 +100,7 @@ export class WorkQueue<Item> {
 
   async #do(item: Item): Promise<void> {
     const { work, putOff } = this.#options;
+    this.#items.add(item);
     try {
       await work(item, this.#loop.draining);
     } catch (error) {
@@ -105,6 +108,8 @@ export class WorkQueue<Item> {
       // Where that fails too, its lease ends.
       await putOff?.(item).catch(() => undefined);
       throw error;
+    } finally {
+      this.#items.delete(item);
     }
   }
 }

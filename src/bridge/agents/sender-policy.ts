@@ -1,6 +1,7 @@
 // Who may ask an agent, by its entry in agents.yaml. Servers and users are compared exactly.
 import { type GhostMxid, parseUserId, serverOf, type UserId } from "../../domain/identifiers.ts";
 import type { AgentEntry, CardIdentity } from "../../rendered-files/agents-file.ts";
+import type { AgentsSnapshot } from "./loaded-agents.ts";
 
 export function allowsAnybody({ allowedServers, allowedSenders }: AgentEntry): boolean {
   return allowedServers.length > 0 && allowedSenders.length > 0;
@@ -20,8 +21,8 @@ export function isSenderAllowed(entry: AgentEntry, sender: UserId): boolean {
   );
 }
 
-export function serversAllowed(entries: Iterable<AgentEntry>): ReadonlySet<string> {
-  return new Set([...entries].flatMap(({ allowedServers }) => allowedServers));
+export function serversAllowed({ byGhost }: AgentsSnapshot): ReadonlySet<string> {
+  return new Set([...byGhost.values()].flatMap(({ entry }) => entry.allowedServers));
 }
 
 /** Whether a message to a ghost's device is taken: anybody can send such messages, and each of them is kept. */

@@ -28,9 +28,6 @@ const DRAIN_GRACE_MS = 2_000;
 const GAP_MS = 60_000;
 const PASS_HEADS_MS = 5_000;
 
-const count = (counts: Map<AgentId, number>, { agentId }: Pick<ClaimedDelegation, "agentId">) =>
-  counts.set(agentId, (counts.get(agentId) ?? 0) + 1);
-
 interface Claim {
   readonly claimed: ClaimedDelegation;
   readonly leaseUntil: number;
@@ -83,9 +80,10 @@ export class DelegationWorker implements DelegationHost {
   /** A slot for a question to this agent that is being admitted, as long as the agent has half of its share left. */
   reserve(agent: AgentId, holder: string): ClaimSlot | undefined {
     const isOpen = this.slots.free - this.#reserved.size > this.#kept;
-    const inProgress = isOpen ? this.#inProgressByAgent() : this.#requestsByAgent();
+    const inProgress = isOpen ? this.#agentsInProgress() : this.#agentsOfRequests();
     const most = isOpen ? this.#shareOfAgent / 2 : this.#few;
-    const begin = (inProgress.get(agent) ?? 0) < most ? this.#queue.reserve() : undefined;
+    const ofAgent = inProgress.filter((one) => one === agent);
+    const begin = ofAgent.length < most ? this.#queue.reserve() : undefined;
     if (begin === undefined) return undefined;
     const leaseUntil = this.#deps.clock.now() + this.#deps.limits.lease;
     const reserved = { agentId: agent };
@@ -131,13 +129,17 @@ export class DelegationWorker implements DelegationHost {
   }
 
   get slots(): { readonly request: number; readonly stream: number; readonly free: number } {
-    const stream = [...this.#active.values()].filter(({ holdsStream }) => holdsStream).length;
+    const stream = this.#streaming.length;
     const free = Math.max(0, this.#deps.limits.concurrency - this.#active.size);
     return { request: this.#active.size - stream, stream, free };
   }
 
+  get #streaming(): RunningDelegation[] {
+    return [...this.#active.values()].filter(({ holdsStream }) => holdsStream);
+  }
+
   mayStream(agent: AgentId): boolean {
-    const streaming = [...this.#active.values()].filter(({ holdsStream }) => holdsStream);
+    const streaming = this.#streaming;
     const ofAgent = streaming.filter(({ claimed }) => claimed.agentId === agent);
     return (
       ofAgent.length < Math.floor(this.#shareOfAgent / 2) &&
@@ -169,18 +171,15 @@ export class DelegationWorker implements DelegationHost {
     return Math.max(1, Math.floor(this.#shareOfAgent / 8));
   }
 
-  #inProgressByAgent(): Map<AgentId, number> {
-    const counts = this.#requestsByAgent();
-    for (const { claimed, holdsStream } of this.#active.values()) if (holdsStream) count(counts, claimed);
-    return counts;
+  /** Of each delegation. */
+  #agentsInProgress(): AgentId[] {
+    return [...this.#agentsOfRequests(), ...this.#streaming.map(({ claimed }) => claimed.agentId)];
   }
 
   /** Without streams. @param claimed what does not run yet */
-  #requestsByAgent(claimed: readonly ClaimedDelegation[] = []): Map<AgentId, number> {
-    const counts = new Map<AgentId, number>();
-    for (const running of this.#active.values()) if (!running.holdsStream) count(counts, running.claimed);
-    for (const one of [...this.#reserved, ...claimed]) count(counts, one);
-    return counts;
+  #agentsOfRequests(claimed: readonly ClaimedDelegation[] = []): AgentId[] {
+    const running = [...this.#active.values()].filter(({ holdsStream }) => !holdsStream);
+    return [...running.map((one) => one.claimed), ...this.#reserved, ...claimed].map((one) => one.agentId);
   }
 
   async #claim(limit: number): Promise<Claim[]> {
@@ -190,16 +189,16 @@ export class DelegationWorker implements DelegationHost {
     const now = clock.now();
     const leaseUntil = now + limits.lease;
     const claimed: ClaimedDelegation[] = [];
-    const claim = async (upTo: number, most: number, inProgress: Map<AgentId, number>) => {
+    const claim = async (upTo: number, most: number, inProgress: readonly AgentId[]) => {
       if (claimed.length >= upTo) return;
       const share = { most, inProgress };
       claimed.push(...(await ledger.claim({ holder, limit: upTo - claimed.length, now, leaseUntil, share })));
     };
     const open = limit - this.#kept;
-    await claim(open, this.#shareOfAgent, this.#inProgressByAgent());
+    await claim(open, this.#shareOfAgent, this.#agentsInProgress());
     // What was claimed is not to wait for the end of its lease. Where less than all was due, no more is.
     if (claimed.length >= open) {
-      await claim(limit, this.#few, this.#requestsByAgent(claimed)).catch((error: unknown) => {
+      await claim(limit, this.#few, this.#agentsOfRequests(claimed)).catch((error: unknown) => {
         if (claimed.length === 0) throw error;
       });
     }

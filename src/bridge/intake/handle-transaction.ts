@@ -108,9 +108,9 @@ export function createTransactionHandler(options: {
   return async (transactionId, rawEvents, { extensions = {}, bodySha256, caughtUp } = {}) => {
     if (caughtUp === undefined) await options.ready?.();
     const read = readEvents(rawEvents);
-    const { byGhost, partnerGhosts } = await agents.current();
-    const allowed = serversAllowed([...byGhost.values()].map(({ entry }) => entry));
-    const mail = await receive(extensions, read.events, allowed);
+    const current = await agents.current();
+    const { byGhost, partnerGhosts } = current;
+    const mail = await receive(extensions, read.events, serversAllowed(current));
     const { plain, encrypted, reactions } = candidatesOf(read.events, namespace, partnerGhosts);
     const roomState = roomStateOf(read.events, namespace, byGhost);
 

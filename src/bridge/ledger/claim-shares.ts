@@ -6,20 +6,21 @@ export interface Share<Key extends string> {
   readonly most: number;
   /** How much of it is kept for work that no other process can do. */
   readonly kept?: number;
-  readonly inProgress: ReadonlyMap<Key, number>;
+  /** The key of each that is in progress. */
+  readonly inProgress: readonly Key[];
 }
 
 export class Shares<Key extends string> {
   readonly #most: number;
   readonly #kept: number;
-  readonly #inProgress: Map<Key, number>;
+  readonly #inProgress = new Map<Key, number>();
   #size: number;
 
   /** @param share undefined: each may take everything */
   constructor(share: Share<Key> | undefined) {
     this.#most = share?.most ?? Number.POSITIVE_INFINITY;
     this.#kept = share?.kept ?? 0;
-    this.#inProgress = new Map(share?.inProgress);
+    for (const key of share?.inProgress ?? []) this.take(key);
     this.#size = Math.ceil(this.#most / 2);
   }
 

@@ -12,7 +12,7 @@ import { WorkQueue } from "../../runtime/work-queue.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
 import { isSenderAllowed, serversAllowed } from "../agents/sender-policy.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { ClaimedMembership, InvitingServer } from "../ledger/memberships.ts";
+import type { ClaimedMembership } from "../ledger/memberships.ts";
 import { dueNow } from "../ledger/postgres.ts";
 import type { Ghosts } from "./ghosts.ts";
 import type { Homeserver } from "./homeserver.ts";
@@ -45,26 +45,16 @@ export interface MembershipDependencies {
 
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
   const { ledger, agents, clock, log } = deps;
-  const inProgress = new Map<InvitingServer, number>();
-  const count = ({ invitingServer: server }: ClaimedMembership, more: 1 | -1) => {
-    if (server === undefined) return;
-    const now = (inProgress.get(server) ?? 0) + more;
-    if (now > 0) inProgress.set(server, now);
-    else inProgress.delete(server);
-  };
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: async (limit) => {
-      const { byGhost } = await agents.current();
-      const allowed = serversAllowed([...byGhost.values()].map(({ entry }) => entry));
+    claim: async (limit, claimed) => {
+      const allowed = serversAllowed(await agents.current());
+      const inProgress = claimed.flatMap(({ invitingServer }) => invitingServer ?? []);
       const share = { most: SERVER_SHARE, inProgress };
       return ledger.memberships.claim({ ...dueNow(clock, limit, LEASE_MS), share, allowed });
     },
-    work: async (membership, draining) => {
-      count(membership, 1);
-      await doTask(deps, membership, draining).finally(() => count(membership, -1));
-    },
+    work: (membership, draining) => doTask(deps, membership, draining),
     putOff: (one) => ledger.memberships.defer(one, clock.now() + backoffMs(BACKOFF, one.attempts)),
     onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
   });

@@ -35,7 +35,10 @@ describe("leases", () => {
       await admit(jobs, { receivedAt: T0 + index });
     }
     const claimed = async (limit: number, most: number, inProgress: Record<string, number> = {}) => {
-      const share = { most, inProgress: new Map(Object.entries(inProgress) as [AgentId, number][]) };
+      const share = {
+        most,
+        inProgress: agents.flatMap((agent) => Array<AgentId>(inProgress[agent] ?? 0).fill(agent)),
+      };
       const now = T0 + 10;
       const found = await delegations.claim({ holder: "one", limit, now, leaseUntil: now + LEASE_MS, share });
       const counts = agents.map((agent) => found.filter(({ agentId }) => agentId === agent).length);
@@ -70,7 +73,7 @@ describe("leases", () => {
     await rows("UPDATE bridge_rooms SET encrypted = true WHERE room_id = '!away'");
     await rows(`UPDATE bridge_delegations SET lease_holder = 'two', lease_until = '2027-01-01'
       WHERE matrix_event_id = '$leased1'`);
-    const full = { most: 2, inProgress: new Map([["docs" as AgentId, 2]]) };
+    const full = { most: 2, inProgress: ["docs", "docs"] };
     const claim = async (now: number, options = {}) => {
       const request = { holder: "one", limit: 9, now, leaseUntil: now + LEASE_MS, ghosts: [ghost("math")] };
       return (await delegations.claim({ ...request, ...options })).map(({ sourceEventId }) => sourceEventId);
@@ -139,7 +142,7 @@ describe("leases", () => {
     await pool.query("UPDATE bridge_rooms SET encrypted = true");
     await admit(jobs("plain"), { receivedAt: T0 });
     const claimed = async (inProgress: number, ghosts?: readonly GhostMxid[]) => {
-      const share = { most: 8, inProgress: new Map([["docs", inProgress]] as [AgentId, number][]) };
+      const share = { most: 8, inProgress: Array<AgentId>(inProgress).fill("docs" as AgentId) };
       const times = { now: T0 + 10, leaseUntil: T0 + 10 + LEASE_MS };
       const found = await delegations.claim({ holder: "one", limit: 40, ...times, share, ghosts });
       await delegations.release(
@@ -165,7 +168,7 @@ describe("leases", () => {
       KEYS,
       ROOM_GATE_MS,
     );
-    const share = { most: 16, inProgress: new Map([["docs", 3]] as [AgentId, number][]) };
+    const share = { most: 16, inProgress: Array<AgentId>(3).fill("docs" as AgentId) };
     const request = { holder: "one", limit: 61, now: T0, leaseUntil: T0 + LEASE_MS, share };
     assert.equal((await leases.claim(request)).length, 1);
     assert.deepEqual(statements, ["claim_heads", "claim_due"]);
