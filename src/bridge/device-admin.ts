@@ -48,7 +48,7 @@ export const resetDevice = (config: BridgeConfig, name: string) =>
     const to = freshDeviceId(systemRandom);
     assertDone("delete the old device", await devices.deleteDevice(ghost, from));
     const record = async () =>
-      assertDone("record the new device", await devices.setDeviceRecord(ghost, { deviceId: to, epoch: 0n }));
+      assertDone("record the new device", await devices.setDeviceRecord(ghost, { deviceId: to, epoch: 0 }));
     await record();
     if (await ledger.resetDevice(ghost, from, to)) {
       // Once more: until the ledger was changed, a running bridge may have recorded the old device again.

@@ -193,14 +193,14 @@ export function closedDevice(
 ): GhostDevice {
   let known = others.knownDevice;
   const identity = { curve25519: "curve", ed25519: "ed" };
-  const store = { deviceId: "DEVICE", epoch: 1n, publishedAt: 1, identity };
+  const store = { deviceId: "DEVICE", epoch: 1, publishedAt: 1, identity };
   const parts = {
     machines: {
       ...machines,
       open: others.open ?? (async () => ({ kind: "opened", identity })),
     },
     api: {
-      deviceRecord: others.deviceRecord ?? (async () => ok({ deviceId: "DEVICE", epoch: 1n })),
+      deviceRecord: others.deviceRecord ?? (async () => ok({ deviceId: "DEVICE", epoch: 1 })),
       publishedDevice: async () => ok({ identity, crossSigned: true }),
       setDeviceRecord: others.setDeviceRecord ?? (async () => ok(undefined)),
       toDeviceSince: async () => retry("network"),
@@ -215,7 +215,7 @@ export function closedDevice(
     ledger: {
       ghosts: {
         recordedDevice: others.recordedDevice ?? (async () => ({ deviceId: "DEVICE", store })),
-        raiseEpoch: async () => 2n,
+        raiseEpoch: async () => 2,
         recordStopped: async () => {},
         recordPublished: others.recordPublished ?? (async () => {}),
       },

@@ -163,7 +163,7 @@ export class GhostDevice {
     const recorded = await ledger.ghosts.recordedDevice(ghost);
     if (recorded === undefined || recorded.deviceId === deviceId) return written;
     // The record of a reset is written back, else the new device would seem to have lost its store.
-    await api.setDeviceRecord(ghost, { deviceId: recorded.deviceId, epoch: recorded.store?.epoch ?? 0n });
+    await api.setDeviceRecord(ghost, { deviceId: recorded.deviceId, epoch: recorded.store?.epoch ?? 0 });
     return retry("device_unavailable");
   }
 
@@ -282,7 +282,7 @@ export class GhostDevice {
     this.#isConsistent = true;
     await ledger.ghosts.recordStopped(ghost, deviceId, undefined, clock.now());
     // The homeserver itself was restored from a backup: a position from its future would skip messages.
-    const ahead = record.value !== undefined && store !== undefined && record.value.epoch + 1n < store.epoch;
+    const ahead = record.value !== undefined && store !== undefined && record.value.epoch + 1 < store.epoch;
     if (ahead) await ledger.toDevicePositions.set(ghost, null, await ledger.toDevicePositions.get(ghost));
     // Not awaited: what makes use of a new epoch raises it once more, after this.
     void this.raiseEpoch().catch(() => undefined);
@@ -345,7 +345,7 @@ export function checkConsistency(facts: DeviceFacts): "consistent" | "create" | 
   switch (opened.kind) {
     case "no_store":
       // The record is written before the first key is uploaded, and a reset writes it with epoch 0.
-      return published !== undefined || (record?.epoch ?? 0n) > 0n ? "store_lost" : "create";
+      return published !== undefined || (record?.epoch ?? 0) > 0 ? "store_lost" : "create";
     case "foreign":
     // Only a creation is answered so, and none was requested yet.
     case "store_exists":
@@ -355,7 +355,7 @@ export function checkConsistency(facts: DeviceFacts): "consistent" | "create" | 
       if (record !== undefined) {
         // A reset has happened that this store does not contain, or uploads have.
         if (record.deviceId !== deviceId) return "store_behind";
-        if (record.epoch > (store?.epoch ?? 0n)) return "store_behind";
+        if (record.epoch > (store?.epoch ?? 0)) return "store_behind";
       }
       const isOurs = published === undefined || isDeepStrictEqual(published.identity, opened.identity);
       return isOurs ? "consistent" : "store_foreign";

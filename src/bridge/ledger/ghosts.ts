@@ -28,7 +28,7 @@ export interface RecordedDevice {
   readonly store:
     | {
         readonly deviceId: string;
-        readonly epoch: bigint;
+        readonly epoch: number;
         readonly publishedAt?: number | undefined;
         /** Absent until the store is finished. */
         readonly identity?: DeviceIdentity | undefined;
@@ -72,12 +72,12 @@ const RECORDED = `
     CASE WHEN g.device_stopped_at IS NOT NULL
       THEN json_build_object('reason', g.device_stopped_reason, 'at', ${msOf("g.device_stopped_at")}) END AS stopped,
     CASE WHEN s.device_id IS NOT NULL THEN json_strip_nulls(json_build_object('deviceId', s.device_id,
-      'epoch', s.epoch::text, 'publishedAt', ${msOf("s.published_at")}, 'identity', ${IDENTITY})) END AS store
+      'epoch', s.epoch, 'publishedAt', ${msOf("s.published_at")}, 'identity', ${IDENTITY})) END AS store
   FROM bridge_ghosts g LEFT JOIN bridge_crypto_stores s ON s.ghost_mxid = g.ghost_mxid`;
 
-const RECORDED_DEVICE = statement<DeviceRow>("recorded_device")`${RECORDED} WHERE g.ghost_mxid = $1`;
+const RECORDED_DEVICE = statement<RecordedDevice>("recorded_device")`${RECORDED} WHERE g.ghost_mxid = $1`;
 
-const RECORDED_DEVICES = statement<DeviceRow>("recorded_devices")`
+const RECORDED_DEVICES = statement<RecordedDevice>("recorded_devices")`
   ${RECORDED} ORDER BY g.ghost_mxid COLLATE "C"`;
 
 const HAD_KEYS = statement<{ had_keys: boolean }>("ghost_device_had_keys")`
@@ -85,9 +85,9 @@ const HAD_KEYS = statement<{ had_keys: boolean }>("ghost_device_had_keys")`
     SELECT FROM bridge_crypto_stores
     WHERE ghost_mxid = $1 AND device_id = $2 AND published_at IS NOT NULL) AS had_keys`;
 
-const RAISE_EPOCH = statement<{ epoch: string }>("ghost_device_epoch")`
+const RAISE_EPOCH = statement<{ epoch: number }>("ghost_device_epoch")`
   UPDATE bridge_crypto_stores SET epoch = epoch + 1
-  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING epoch`;
+  WHERE ghost_mxid = $1 AND device_id = $2 RETURNING epoch::float8 AS epoch`;
 
 const PUBLISHED = statement("ghost_device_published")`
   UPDATE bridge_crypto_stores SET published_at = $3
@@ -120,17 +120,6 @@ function resetDevice(pool: Pool, ghost: GhostMxid, deviceId: string, fresh: stri
   });
 }
 
-type DeviceRow = Omit<RecordedDevice, "store"> & {
-  readonly store:
-    | (Omit<NonNullable<RecordedDevice["store"]>, "epoch"> & { readonly epoch: string })
-    | undefined;
-};
-
-const toDevice = ({ store, ...row }: DeviceRow): RecordedDevice => ({
-  ...row,
-  store: store && { ...store, epoch: BigInt(store.epoch) },
-});
-
 export function createGhosts(pool: Pool) {
   return {
     async ensureDevice(ghost: GhostMxid, freshDeviceId: string, now: number): Promise<EnsuredDevice> {
@@ -153,19 +142,16 @@ export function createGhosts(pool: Pool) {
     recordAvatar: (ghost: GhostMxid, { cardDigest, contentDigest }: GhostAvatar) =>
       AVATAR_SET.one(pool, [ghost, cardDigest, contentDigest]),
 
-    recordedDevice: async (ghost: GhostMxid) => (await RECORDED_DEVICE.rows(pool, [ghost])).map(toDevice)[0],
-
-    recordedDevices: async () => (await RECORDED_DEVICES.rows(pool, [])).map(toDevice),
+    recordedDevice: (ghost: GhostMxid) => RECORDED_DEVICE.first(pool, [ghost]),
+    recordedDevices: () => RECORDED_DEVICES.rows(pool, []),
 
     /** Whether the homeserver ever had keys of this device. Such a device is never created again. */
     hadKeys: async (ghost: GhostMxid, deviceId: string) =>
       (await HAD_KEYS.one(pool, [ghost, deviceId])).had_keys,
 
     /** Undefined when the device has no store. */
-    async raiseEpoch(ghost: GhostMxid, deviceId: string): Promise<bigint | undefined> {
-      const row = await RAISE_EPOCH.first(pool, [ghost, deviceId]);
-      return row === undefined ? undefined : BigInt(row.epoch);
-    },
+    raiseEpoch: async (ghost: GhostMxid, deviceId: string) =>
+      (await RAISE_EPOCH.first(pool, [ghost, deviceId]))?.epoch,
 
     recordPublished: (ghost: GhostMxid, deviceId: string, now: number) =>
       PUBLISHED.run(pool, [ghost, deviceId, toTime(now)]),

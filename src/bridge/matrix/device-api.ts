@@ -48,7 +48,7 @@ const SyncResponse = z.object({
 
 const DeviceRecord = z
   .object({ device_id: z.string(), epoch: z.string().regex(/^[0-9]{1,18}$/) })
-  .transform(({ device_id, epoch }) => ({ deviceId: device_id, epoch: BigInt(epoch) }));
+  .transform(({ device_id, epoch }) => ({ deviceId: device_id, epoch: Number(epoch) }));
 export type DeviceRecord = Readonly<z.output<typeof DeviceRecord>>;
 
 const OwnDevice = z.object({ keys: Strings, signatures: record(AnyObject).optional() });

@@ -225,7 +225,7 @@ describe("ghosts' devices on a real homeserver", () => {
     await side.homeserver.devices.deleteDevice(ghost, device);
     await side.ghosts.acting(ghost, (actor) => side.homeserver.whoami(actor));
     await eventually("the stop", async () => (side.stops.length > 0 ? true : undefined));
-    const rename = () => side.homeserver.devices.setDeviceRecord(ghost, { deviceId: "NEWDEVICE", epoch: 0n });
+    const rename = () => side.homeserver.devices.setDeviceRecord(ghost, { deviceId: "NEWDEVICE", epoch: 0 });
     await rename();
     assert.equal(await side.ledger.ghosts.resetDevice(ghost, device, "NEWDEVICE"), true);
     await rename();

@@ -66,7 +66,7 @@ describe("GhostDevice", () => {
     const judging = Promise.withResolvers<void>();
     const asked = Promise.withResolvers<void>();
     // Behind what the homeserver has seen: a backup was put back.
-    const store = { deviceId: "DEVICE", epoch: 0n, publishedAt: 1, identity: undefined };
+    const store = { deviceId: "DEVICE", epoch: 0, publishedAt: 1, identity: undefined };
     const device = closedDevice(
       machines,
       async (kind) => {
@@ -104,7 +104,7 @@ describe("GhostDevice", () => {
     let now = 0;
     let fails = true;
     const identity = { curve25519: "curve", ed25519: "ed" };
-    const store = { deviceId: "DEVICE", epoch: 1n, publishedAt: 1, identity };
+    const store = { deviceId: "DEVICE", epoch: 1, publishedAt: 1, identity };
     const device = closedDevice({ outgoing: async () => [] }, async () => ({ kind: "ok", value: "{}" }), {
       now: () => now,
       recordedDevice: async () => {
@@ -163,7 +163,7 @@ describe("GhostDevice", () => {
     const opening = device.ensure();
     await opened.promise;
     assert.deepEqual([device.isSettled, readied], [false, 0]);
-    record.resolve({ kind: "ok", value: { deviceId: "DEVICE", epoch: 1n } });
+    record.resolve({ kind: "ok", value: { deviceId: "DEVICE", epoch: 1 } });
     assert.equal((await opening).kind, "ok");
     assert.deepEqual([device.isSettled, readied], [true, 1]);
     await device.catchup.ended();
@@ -211,8 +211,7 @@ describe("GhostDevice", () => {
     const device = await openDevice(machines, async () => ({ kind: "ok", value: "{}" }), {
       recordedDevice: async () => ({
         deviceId: recorded,
-        store:
-          recorded === "DEVICE" ? { deviceId: recorded, epoch: 1n, publishedAt: 1, identity } : undefined,
+        store: recorded === "DEVICE" ? { deviceId: recorded, epoch: 1, publishedAt: 1, identity } : undefined,
       }),
       setDeviceRecord: async (_ghost, record) => {
         reported.push(record);
@@ -220,12 +219,12 @@ describe("GhostDevice", () => {
       },
     });
     assert.equal((await device.raiseEpoch()).kind, "ok");
-    assert.deepEqual(reported.at(-1), { deviceId: "DEVICE", epoch: 2n });
+    assert.deepEqual(reported.at(-1), { deviceId: "DEVICE", epoch: 2 });
     recorded = "NEWDEVICE";
     assert.equal((await device.raiseEpoch()).kind, "retry");
     assert.deepEqual(reported.slice(-2), [
-      { deviceId: "DEVICE", epoch: 2n },
-      { deviceId: "NEWDEVICE", epoch: 0n },
+      { deviceId: "DEVICE", epoch: 2 },
+      { deviceId: "NEWDEVICE", epoch: 0 },
     ]);
   });
 });
