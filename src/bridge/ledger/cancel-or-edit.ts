@@ -11,7 +11,7 @@ import { expireUnheld } from "./envelopes.ts";
 import { CANCEL_NOTICES } from "./notices.ts";
 import { columnsOf, type Queryable, statement, toTime } from "./postgres.ts";
 import { sealPrompt } from "./prompts.ts";
-import { advanceRoom } from "./room-order.ts";
+import { advanceRoom, lockedRooms } from "./room-order.ts";
 import type { CancelReason } from "./states.ts";
 
 type Canceled = { readonly marked: string[]; readonly ended: Omit<NewNotice, "kind" | "reason">[] };
@@ -38,9 +38,7 @@ const cancel = (name: string, hit: string) => statement<Canceled>(name)`
   ), moved AS MATERIALIZED (
     SELECT room_id, room_seq, room_ordinal, 1 AS freed FROM ended
     UNION ALL SELECT room_id, room_seq, room_ordinal, 0 FROM marked WHERE is_free
-  ), locked AS MATERIALIZED (
-    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM moved) ORDER BY room_id FOR UPDATE
-  ), rooms AS (
+  ), ${lockedRooms("moved")}, rooms AS (
     UPDATE bridge_rooms r SET
       open_count = r.open_count - (SELECT sum(m.freed)::int FROM moved m WHERE m.room_id = r.room_id),
       head_at = CASE WHEN EXISTS (
@@ -104,9 +102,7 @@ const EDIT_QUESTIONS = statement("edit_questions")`
                     THEN $1::timestamptz ELSE d.due_at END
     FROM hit h WHERE d.id = h.id
     RETURNING d.room_id, d.room_seq, d.room_ordinal, d.room_siblings, d.due_at, h.is_leased
-  ), locked AS MATERIALIZED (
-    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM edited WHERE is_leased) ORDER BY room_id FOR UPDATE
-  ), moved AS (
+  ), ${lockedRooms("edited WHERE is_leased")}, moved AS (
     SELECT e.* FROM edited e JOIN locked l ON l.room_id = e.room_id WHERE e.is_leased AND e.due_at IS NOT NULL
   ), advanced AS (${advanceRoom("$1", 0)}
       AND r.head_seq = m.room_seq AND r.head_ordinal = m.room_ordinal

@@ -8,7 +8,7 @@ import type { Ingress, NewIntakeEnvelope, NewNotice } from "./admission-types.ts
 import { joinedGhosts } from "./memberships.ts";
 import { noticeBound } from "./notices.ts";
 import { type ClaimRequest, claimValues, inRooms, type Queryable, statement, toTime } from "./postgres.ts";
-import { GATE, releasePlaces } from "./room-order.ts";
+import { lockedRooms, releasePlaces, settledWithout } from "./room-order.ts";
 import type { CancelReason, ExpiryReason } from "./states.ts";
 
 export interface ClaimedIntakeEnvelope extends Omit<NewIntakeEnvelope, "position"> {
@@ -68,12 +68,8 @@ const GIVE_UP_PLACES = statement("give_up_places")`
     ORDER BY matrix_event_id FOR UPDATE
   ), given_up AS (
     UPDATE bridge_encrypted_intake e SET room_seq = NULL FROM late o WHERE e.matrix_event_id = o.matrix_event_id
-  ), settled AS MATERIALIZED (
-    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, 0 AS opened, ${GATE} AS gate
-    FROM late o GROUP BY o.room_id
-  ), locked AS MATERIALIZED (
-    SELECT room_id FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM settled) ORDER BY room_id FOR UPDATE
-  )${releasePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`;
+  ), ${settledWithout("late")}, ${lockedRooms("settled")}
+  ${releasePlaces("$2")} AND r.room_id IN (SELECT room_id FROM locked)`;
 
 // $6: how long it may hold its room, in milliseconds since its admission; it is due at the end of that time.
 const DEFER = statement("defer_envelope")`
@@ -108,13 +104,7 @@ const EXPIRE = statement("expire_envelopes")`
   ), own AS (
     SELECT room_id, CASE WHEN room_seq IS NULL THEN 'empty' ELSE int8range(room_seq, room_seq + 1) END AS place
     FROM ended
-  ), settled AS MATERIALIZED (
-    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, 0 AS opened, ${GATE} AS gate
-    FROM own o GROUP BY o.room_id
-  ), locked AS MATERIALIZED (
-    SELECT r.room_id, r.keys_missing_at FROM bridge_rooms r
-    WHERE r.room_id IN (SELECT room_id FROM settled) ORDER BY r.room_id FOR UPDATE
-  ), noticed AS (
+  ), ${settledWithout("own")}, ${lockedRooms("settled")}, noticed AS (
     INSERT INTO bridge_notices
       (marker, kind, room_id, ghost_mxid, source_event_id, reason, transaction_id, created_at, due_at)
     SELECT $6, $7, e.room_id, $8, $9, $10, $11, $5, $5 FROM ended e JOIN locked l ON l.room_id = e.room_id

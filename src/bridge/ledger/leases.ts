@@ -18,7 +18,7 @@ import {
   toTime,
 } from "./postgres.ts";
 import { a2aMessageId, openPrompt, type Prompt } from "./prompts.ts";
-import { advanceRoom } from "./room-order.ts";
+import { advanceRoom, lockedRooms } from "./room-order.ts";
 import type { OpenState, TerminalReason } from "./states.ts";
 
 /** Part of an agent's share that a process keeps for encrypted rooms of its ghosts, in which no other process can answer. */
@@ -169,11 +169,8 @@ const CLAIM_DUE = statement<DelegationRow>("claim_due")`
     ELSE due.state END AS "resumedFrom"`;
 
 // Sets the due time of rooms whose heads are among the delegations in the CTE `held` to the end of their leases, or of their
-// wait. Their rooms, and those in which `leaves` holds, are locked in ascending order, as admissions lock them.
-const headsOfHeld = (leaves: string) => `locked AS MATERIALIZED (
-    SELECT room_id FROM bridge_rooms
-    WHERE room_id IN (SELECT room_id FROM held WHERE due_at IS NULL OR ${leaves}) ORDER BY room_id FOR UPDATE
-  ), heads AS (
+// wait. Their rooms, and those in which `leaves` holds, are locked.
+const headsOfHeld = (leaves: string) => `${lockedRooms(`held WHERE due_at IS NULL OR ${leaves}`)}, heads AS (
     UPDATE bridge_rooms r SET head_at = h.until
     FROM locked l JOIN held h ON h.room_id = l.room_id
     WHERE h.due_at IS NULL AND r.room_id = l.room_id

@@ -30,9 +30,18 @@ export function advanceRoom(now: string, freed: 0 | 1): string {
     FROM moved m WHERE r.room_id = m.room_id`;
 }
 
-/** The lowest place in the room of `o` whose intake envelope still awaits its key, without those that `o` gives up. */
-export const GATE = `(SELECT min(e.room_seq) FROM bridge_encrypted_intake e
-     WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq)`;
+/** A CTE with the rooms of another one, whose rows it locks in ascending order, as admissions lock them. */
+export const lockedRooms = (of: string): string => `locked AS MATERIALIZED (
+    SELECT room_id, keys_missing_at FROM bridge_rooms WHERE room_id IN (SELECT room_id FROM ${of}) ORDER BY room_id FOR UPDATE
+  )`;
+
+/** The CTE that {@link releasePlaces} takes, of intake envelopes that another one (room_id, place) ends without delegations. */
+export const settledWithout = (ended: string): string => `settled AS MATERIALIZED (
+    SELECT o.room_id, range_agg(o.place) AS places, range_agg(o.place) AS void, 0 AS opened,
+      (SELECT min(e.room_seq) FROM bridge_encrypted_intake e
+       WHERE e.room_id = o.room_id AND e.state = 'awaiting_key' AND NOT range_agg(o.place) @> e.room_seq) AS gate
+    FROM ${ended} o GROUP BY o.room_id
+  )`;
 
 /**
  * Updates rooms whose intake envelopes have ended, or have given up their places, under the room's lock. The CTE `settled`
