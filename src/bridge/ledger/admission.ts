@@ -194,7 +194,7 @@ async function admitOn(
       // What was said before somebody came or went was said in the room as it was. Of an unknown room nothing is told.
       if (ghostsIn.has(room)) directUntil.push(direct);
     }
-    await applyRoomState(client, [one], receivedAt);
+    await applyRoomState(client, one, receivedAt);
   }
   const later = await firstLaterPlaces(client, order);
   const handled = new Set(all.filter((event) => !fresh.has(event)));

@@ -226,24 +226,13 @@ const ENCRYPTED = statement("room_encrypted")`
   WHERE room_id = $1 AND membership = 'join'
     AND NOT EXISTS (SELECT FROM bridge_rooms r WHERE r.room_id = $1 AND r.encrypted)`;
 
-/** Applies room state in the order of arrival. Runs inside the transaction of an admission. */
-export async function applyRoomState(on: Queryable, events: readonly RoomStateEvent[], now: number) {
+/** Applies an event of a room's state. Runs inside the transaction of an admission. */
+export async function applyRoomState(on: Queryable, event: RoomStateEvent, now: number): Promise<void> {
+  const { kind, room } = event;
   const time = toTime(now);
-  for (const event of events) {
-    switch (event.kind) {
-      case "ghost": {
-        const { room, ghost, membership, inviter = null, direct, originServerTs = null, hasAgent } = event;
-        const values = [room, ghost, membership, inviter, direct, time, originServerTs, hasAgent];
-        await GHOST_EVENT.run(on, values);
-        break;
-      }
-      case "member":
-        if (event.joined) await MEMBER_JOINED.run(on, [event.room, event.user, time]);
-        else await MEMBER_LEFT.run(on, [event.room, event.user, time]);
-        break;
-      case "encryption":
-        await ENCRYPTED.run(on, [event.room, time]);
-        break;
-    }
-  }
+  if (kind === "encryption") return ENCRYPTED.run(on, [room, time]);
+  if (kind === "member")
+    return (event.joined ? MEMBER_JOINED : MEMBER_LEFT).run(on, [room, event.user, time]);
+  const { ghost, membership, inviter, direct, originServerTs, hasAgent } = event;
+  await GHOST_EVENT.run(on, [room, ghost, membership, inviter, direct, time, originServerTs, hasAgent]);
 }

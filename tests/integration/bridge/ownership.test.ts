@@ -278,7 +278,7 @@ describe("the processes on one database", () => {
     );
     const inviter = "@alice:a.test" as UserId;
     const invited = { kind: "ghost", membership: "invite", inviter, direct: false, hasAgent: true } as const;
-    await applyRoomState(pool, [{ ...invited, room: room("r"), ghost: ghost() }], T0);
+    await applyRoomState(pool, { ...invited, room: room("r"), ghost: ghost() }, T0);
     const claim = async (holder: string) => {
       const request = { holder, limit: 1, now: at, leaseUntil: at + LEASE_MS };
       const { notices, statuses, memberships } = ledger;
