@@ -186,6 +186,7 @@ export function closedDevice(
     deviceRecord?: () => Promise<Outcome<DeviceRecord | undefined>>;
     onRefused?: (count: number) => void;
     setDeviceRecord?: (ghost: GhostMxid, record: DeviceRecord) => Promise<Outcome<undefined>>;
+    owns?: () => boolean;
     now?: () => number;
     /** The device that the process takes for the ghost's until it looks anew. */
     knownDevice?: string;
@@ -224,6 +225,7 @@ export function closedDevice(
     clock: { now: others.now ?? (() => 0), sleep: async () => {} },
     log: { info: () => {}, warn: () => {}, error: () => {} },
     serversAllowed: async () => new Set(["a.test", "b.test"]),
+    owns: others.owns ?? (() => true),
     observe: {
       keyCatchupEnded: () => {},
       toDevice: () => {},

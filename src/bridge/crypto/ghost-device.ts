@@ -38,6 +38,7 @@ export interface GhostDeviceDependencies
   readonly observe: DeviceObserver;
   /** The servers that an agent allows, besides the ghost's own. */
   readonly serversAllowed: () => Promise<ReadonlySet<string>>;
+  readonly owns: (ghost: GhostMxid) => boolean;
   readonly onReady: () => void;
 }
 
@@ -98,6 +99,10 @@ export class GhostDevice {
 
   get isOpen(): boolean {
     return this.#opened?.kind === "opened" && this.#isConsistent && this.#stopped === undefined;
+  }
+
+  get #isElsewhere(): boolean {
+    return this.#hasEnded || !this.#deps.owns(this.ghost);
   }
 
   /** In how many milliseconds opening it may be tried again; undefined when that needs nothing, or an operator. */
@@ -193,8 +198,13 @@ export class GhostDevice {
     if (wasOpen) await machines.shut(ghost);
   }
 
-  async drain(): Promise<void> {
+  /** Resolves when its machine is not being opened any more. */
+  async opened(): Promise<void> {
     await this.#opening;
+  }
+
+  async drain(): Promise<void> {
+    await this.opened();
     await this.catchup.ended();
     await this.requests.ended();
     await this.#raising.ended();
@@ -251,7 +261,8 @@ export class GhostDevice {
     this.#actor = actor;
 
     const load = async () => {
-      this.#opened = await machines.open(ghost, deviceId, "load");
+      // Opening the store takes it from the machine of its owner.
+      if (!this.#isElsewhere) this.#opened = await machines.open(ghost, deviceId, "load");
     };
     // The homeserver is read before the ledger: what is recorded there is never ahead of it.
     const [record, published] = await Promise.all([
@@ -263,7 +274,7 @@ export class GhostDevice {
     if (published.kind !== "ok") return published;
     // Another process may have made it after it was looked for, and published it.
     if (this.#opened?.kind === "no_store") await load();
-    if (this.#opened === undefined) return retry("device_unavailable");
+    if (this.#opened === undefined || this.#isElsewhere) return retry("device_unavailable");
     const store = (await ledger.ghosts.recordedDevice(ghost))?.store;
     const facts = { deviceId, opened: this.#opened, store, published: published.value, record: record.value };
     const found = checkConsistency(facts);
@@ -278,7 +289,7 @@ export class GhostDevice {
       return retry("ghost_refused");
     }
     // The machine may have been taken away meanwhile.
-    if (this.#opened === undefined) return retry("device_unavailable");
+    if (this.#opened === undefined || this.#isElsewhere) return retry("device_unavailable");
     this.#isConsistent = true;
     await ledger.ghosts.recordStopped(ghost, deviceId, undefined, clock.now());
     // The homeserver itself was restored from a backup: a position from its future would skip messages.

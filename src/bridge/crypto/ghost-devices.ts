@@ -34,7 +34,6 @@ export interface GhostDevicesDependencies extends Omit<GhostDeviceDependencies, 
   readonly machines: (onLost: (ghost: GhostMxid) => void) => Machines;
   readonly homeserver: Pick<Homeserver, "devices" | "stateEvent" | "joinedMembers">;
   readonly configured: () => Promise<readonly GhostMxid[]>;
-  readonly owns: (ghost: GhostMxid) => boolean;
   readonly random: Random;
 }
 
@@ -99,9 +98,9 @@ export class GhostDevices {
     const device = this.#devices.get(ghost);
     device?.end();
     this.#devices.delete(ghost);
-    if (!hasLost && device !== undefined) {
-      await resultWithin(this.#deps.clock, CLOSE_MS_MAX, device.drain());
-    }
+    // A machine that is being opened is closed once it is open: else it would stay so.
+    const ended = hasLost ? device?.opened() : device?.drain();
+    if (ended !== undefined) await resultWithin(this.#deps.clock, CLOSE_MS_MAX, ended);
     await this.#machines.shut(ghost);
   }
 

@@ -27,6 +27,10 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
   /** Ghosts whose machines take until then to open. */
   const opening = new Map<GhostMxid, Promise<void>>();
   const opened: GhostMxid[] = [];
+  /** Ghosts of whose devices the homeserver was told something. */
+  const written: GhostMxid[] = [];
+  /** Whose machines are open. */
+  const open = new Set<GhostMxid>();
   const over = Promise.withResolvers<void>();
   /** Catchups of keys that the homeserver does not answer yet, once it is slow. */
   const slow = { reads: 0, isSlow: false };
@@ -35,12 +39,13 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
     open: async (one: GhostMxid) => {
       opened.push(one);
       await opening.get(one);
+      open.add(one);
       return { kind: "opened", identity: IDENTITY };
     },
     outgoing: async (one: GhostMxid) =>
       querying.has(one) ? [{ id: "1", kind: "keys_query", body: "{}" }] : [],
     crossSign: async () => [],
-    shut: async () => undefined,
+    shut: async (one: GhostMxid) => open.delete(one),
     close: async () => undefined,
     receive: async (one: GhostMxid, { changedUsers }: DeviceChanges) => {
       if (hanging.has(one)) await over.promise;
@@ -59,7 +64,10 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
     homeserver: {
       devices: {
         deviceRecord: async () => ok(undefined),
-        setDeviceRecord: async () => ok(undefined),
+        setDeviceRecord: async (one: GhostMxid) => {
+          written.push(one);
+          return ok(undefined);
+        },
         publishedDevice: async () => ok({ identity: IDENTITY, crossSigned: true }),
         toDeviceSince: async () => {
           if (!slow.isSlow) return retry("network");
@@ -106,7 +114,7 @@ async function setUp(t: TestContext, names: readonly string[], owned: readonly s
     devices.inbox.wake();
   };
   const waiting = async () => (await rows("SELECT FROM bridge_device_inbox")).length;
-  const of = { devices, owns, opening, opened, querying, taken, hanging };
+  const of = { devices, owns, opening, opened, open, written, querying, taken, hanging };
   return { ...of, over, slow, areReady, checkAll, bring, waiting };
 }
 
@@ -149,6 +157,21 @@ it("a catchup of keys that waits behind one that hangs opens no ghost that went 
   over.resolve();
   assert.deepEqual([(await first).kind, (await second).kind], ["retry", "retry"]);
   assert.deepEqual(opened, [ghost("docs")]);
+});
+
+it("a ghost that is lost while its machine is opened is closed and not used once that is open [DEL-9] [ENC-2]", async (t) => {
+  const { devices, owns, opening, opened, open, written } = await setUp(t, ["docs"], []);
+  const over = Promise.withResolvers<void>();
+  opening.set(ghost(), over.promise);
+  owns.add(ghost());
+  devices.loop.wake();
+  await eventually("it is opened", async () => opened.length === 1 || undefined, 5_000);
+  owns.delete(ghost());
+  const closed = devices.close(ghost(), true);
+  over.resolve();
+  await closed;
+  assert.deepEqual([...open], []);
+  assert.deepEqual(written, [], "the homeserver was told nothing of its device");
 });
 
 it("checks read the keys of four ghosts at a time, and of the others when these have ended [ENC-8] [DEL-10]", async (t) => {

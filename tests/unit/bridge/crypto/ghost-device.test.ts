@@ -146,6 +146,23 @@ describe("GhostDevice", () => {
     await device.catchup.ended();
   });
 
+  it("the store of a ghost that went to another process while its account was looked at is left to that [ENC-2] [DEL-9]", async () => {
+    let [isOwn, opened] = [true, 0];
+    const device = closedDevice({ outgoing: async () => [] }, async () => ({ kind: "ok", value: "{}" }), {
+      owns: () => isOwn,
+      recordedDevice: async () => {
+        isOwn = false;
+        return { deviceId: "DEVICE", store: undefined };
+      },
+      open: async () => {
+        opened += 1;
+        return { kind: "no_store" };
+      },
+    });
+    assert.equal((await device.ensure()).kind, "retry");
+    assert.equal(opened, 0);
+  });
+
   it("a machine is opened while the homeserver is asked, and work waits until that was tried [DEL-9]", async () => {
     const record = Promise.withResolvers<Outcome<DeviceRecord | undefined>>();
     const opened = Promise.withResolvers<void>();
