@@ -35,8 +35,8 @@ const CHANGES_VALUES_MAX = 4 * RESPONSE_VALUES_MAX;
 const PAGE_LIMIT = 100;
 /** Of a page that is too large. Written as ASCII, an event with an edit and an edited thread is below a megabyte. */
 const LARGE_PAGE_LIMIT = 10;
-/** Of such a page alone, whatever its senders fill the events with, and what other events say of them. */
-const PAGE_VALUES_MAX = LARGE_PAGE_LIMIT * RESPONSE_VALUES_MAX;
+/** Of an event alone, whatever its sender fills it with, and what other events say of it. */
+const EVENT_VALUES_MAX = 2 * RESPONSE_VALUES_MAX;
 const ANSWERS_MAX = 10;
 
 const TYPES = [
@@ -86,7 +86,8 @@ const Sync = z.object({
     })
     .prefault({}),
 });
-const Page = z.object({ chunk: Events, end: z.string().optional() });
+/** Of an event with too many members nothing is read. */
+const Page = z.object({ chunk: z.array(Event.nullable()), end: z.string().optional() });
 
 export class SyncApi {
   readonly #http: HomeserverHttp;
@@ -167,28 +168,30 @@ export class SyncApi {
     });
   }
 
-  /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first. */
+  /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first, without what a transaction's events are read without. */
   async pageBack(reader: Reader, room: RoomId, from: string, since: string | undefined) {
-    const read = (limit: number, valuesMax = RESPONSE_VALUES_MAX) =>
+    const { pageBytesMax: bytesMax } = this.#bounds;
+    const bounds = { elementBytesMax: bytesMax, bytesMax, readBytesMax: bytesMax };
+    const read = (limit: number) =>
       this.#http.request("messages_back", "GET", ["rooms", room, "messages"], {
         query: { to: since, dir: "b", from, limit: String(limit), filter: PAGE_FILTER },
         as: reader,
         schema: Page,
-        bytesMax: this.#bounds.pageBytesMax,
-        valuesMax,
+        thin: { what: "element_members", ...bounds },
+        valuesMax: RESPONSE_VALUES_MAX,
       });
     const page = await read(PAGE_LIMIT);
     const isTooLarge = page.kind === "retry" && page.cause === "too_large";
-    const outcome = isTooLarge ? await read(LARGE_PAGE_LIMIT, PAGE_VALUES_MAX) : page;
+    const outcome = isTooLarge ? await read(LARGE_PAGE_LIMIT) : page;
     return mapValue(outcome, ({ chunk, end }) => ({
-      events: chunk.map((event) => inRoom(event, room)),
+      events: chunk.flatMap((event) => (event === null ? [] : [inRoom(event, room)])),
       next: chunk.length === 0 ? undefined : end,
     }));
   }
 
   async event(reader: Reader, room: RoomId, event: EventId): Promise<Outcome<RawEvent>> {
     const path = ["rooms", room, "event", event];
-    const bounds = { schema: Event, bytesMax: this.#bounds.pageBytesMax, valuesMax: PAGE_VALUES_MAX };
+    const bounds = { schema: Event, bytesMax: this.#bounds.pageBytesMax, valuesMax: EVENT_VALUES_MAX };
     const outcome = await this.#http.request("event_again", "GET", path, { as: reader, ...bounds });
     return mapValue(outcome, (found) => inRoom(found, room));
   }

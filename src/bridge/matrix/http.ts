@@ -47,7 +47,7 @@ export interface ApiCall<Schema extends z.ZodType> {
   /** Instead of the bounds of every answer. */
   readonly bytesMax?: number;
   readonly valuesMax?: number;
-  /** Instead of such a bound: too large objects of its lists are left out. */
+  /** Instead of the bounds of every answer: too large objects of its lists are left out. */
   readonly thin?: PruneBounds;
   readonly timeoutMs?: number;
 }
@@ -151,7 +151,7 @@ export class HomeserverHttp {
         call.thin === undefined
           ? await readBounded(heldBack(response.body, turn), call.bytesMax ?? RESPONSE_BYTES_MAX)
           : await readPruned(response.body, call.thin);
-      const valuesMax = call.thin === undefined ? (call.valuesMax ?? RESPONSE_VALUES_MAX) : undefined;
+      const valuesMax = call.valuesMax ?? (call.thin === undefined ? RESPONSE_VALUES_MAX : undefined);
       if (text !== undefined && text.length > LONG) await turn();
       if (text !== undefined && valuesMax !== undefined && measureJson(text).values > valuesMax)
         return retry("too_large");
