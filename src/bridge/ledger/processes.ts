@@ -70,16 +70,20 @@ const RELEASE_DELEGATIONS = statement("release_delegations")`
   )
   SELECT 1 FROM released`;
 
-const releaseIn = (name: string, table: string) => statement(`release_${name}`)`
-  UPDATE ${table} SET holder = NULL, due_at = $1, fence = fence + 1
-  WHERE due_at IS NOT NULL AND ${hasEnded("holder")} RETURNING 1`;
+// A row that another statement has locked is left to the next release, since some lock several in another order than this one.
+const releaseIn = (name: string, table: string, ...key: readonly string[]) => statement(`release_${name}`)`
+  WITH ended AS MATERIALIZED (
+    SELECT ${key.join(", ")} FROM ${table} WHERE due_at IS NOT NULL AND ${hasEnded("holder")} FOR UPDATE SKIP LOCKED
+  )
+  UPDATE ${table} t SET holder = NULL, due_at = $1, fence = t.fence + 1
+  FROM ended e WHERE ${key.map((column) => `t.${column} = e.${column}`).join(" AND ")} RETURNING 1`;
 
 const RELEASE_ALL = [
   RELEASE_DELEGATIONS,
-  releaseIn("envelopes", "bridge_encrypted_intake"),
-  releaseIn("memberships", "bridge_ghost_rooms"),
-  releaseIn("notices", "bridge_notices"),
-  releaseIn("statuses", "bridge_statuses"),
+  releaseIn("envelopes", "bridge_encrypted_intake", "matrix_event_id"),
+  releaseIn("memberships", "bridge_ghost_rooms", "room_id", "ghost_mxid"),
+  releaseIn("notices", "bridge_notices", "id"),
+  releaseIn("statuses", "bridge_statuses", "delegation_id"),
 ];
 
 export type ProcessConnection = Awaited<ReturnType<typeof openProcessConnection>>;

@@ -20,6 +20,7 @@ import {
   arrivals,
   BEGIN_PATIENT,
   BUCKET,
+  deadlocks,
   envelope,
   event,
   ghost,
@@ -376,6 +377,33 @@ describe("the processes on one database", () => {
       await late.end();
     }
     assert.equal(await released, 2);
+  });
+
+  it("encrypted events of a process that ended are released beside a statement that has locked some, and those later [DEL-9]", async (t) => {
+    const { fixture, connect } = await processes(t);
+    const { ledger, pool, admit, rows } = fixture;
+    const ended = await connect();
+    await admit([], arrivals(envelope("e1"), envelope("e2"), envelope("e3")));
+    // Their leases end in the opposite order of that in which they are woken.
+    await rows(
+      `UPDATE bridge_encrypted_intake
+       SET holder = $1, due_at = admitted_at + (10 - right(matrix_event_id, 1)::int) * interval '1 second'`,
+      [ended.process],
+    );
+    await ended.close();
+    const isGone = async () => (await rows("SELECT bridge_live_processes()")).length === 0 || undefined;
+    await eventually("it is known to have ended", isGone, 5_000);
+    const other = await pool.connect();
+    await other.query(BEGIN_PATIENT);
+    await other.query("SELECT FROM bridge_encrypted_intake WHERE matrix_event_id = '$e2' FOR UPDATE");
+    const waking = ledger.envelopes.wake([room("r")], T0);
+    await untilWaiting(pool, 1, waking);
+    assert.equal(await releaseEnded(pool, T0), 1, "one is woken and another one locked");
+    await other.query("COMMIT");
+    other.release();
+    await waking;
+    assert.equal(await releaseEnded(pool, T0), 2);
+    assert.equal(await deadlocks(pool), 0);
   });
 
   it("a process whose release of others' leases fails keeps its ghosts, and repeats the release [DEL-9]", async (t) => {
