@@ -33,7 +33,7 @@ const server = createIntakeServer({
   handle: createTransactionHandler({
     ledger,
     agents: {
-      current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }),
+      current: async () => ({ byGhost, partnerGhosts: [] }),
     },
     namespace,
     clock: systemClock,

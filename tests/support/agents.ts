@@ -99,7 +99,6 @@ export function testDirectory(agents: Readonly<Record<string, TestAgent>>): {
   return {
     current: async () => ({
       partnerGhosts: [],
-      revision: 1,
       byGhost: new Map(
         Object.entries(agents).map(([name, agent]) => [ghostNamed(name), target(name, agent)]),
       ),

@@ -394,6 +394,5 @@ function snapshotOf(target: AgentTarget | undefined): AgentsSnapshot {
   return {
     byGhost: new Map(target === undefined ? [] : [[target.ghost, target]]),
     partnerGhosts: [],
-    revision: 1,
   };
 }

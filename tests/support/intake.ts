@@ -67,7 +67,7 @@ export async function intakeFixture(
   const handle = createTransactionHandler({
     ledger: base.ledger,
     agents: {
-      current: async () => ({ byGhost, partnerGhosts: [PARTNER_GHOSTS], revision: 1 }),
+      current: async () => ({ byGhost, partnerGhosts: [PARTNER_GHOSTS] }),
     },
     namespace: createNamespace({
       serverName: "a.test" as ServerName,

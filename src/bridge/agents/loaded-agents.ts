@@ -20,7 +20,6 @@ export interface AgentTarget {
 export interface AgentsSnapshot {
   readonly byGhost: ReadonlyMap<GhostMxid, AgentTarget>;
   readonly partnerGhosts: AgentsFile["partnerGhosts"];
-  readonly revision: number;
 }
 
 export type AgentDirectory = Pick<ReturnType<typeof watchAgentsFile>, "current">;
@@ -36,14 +35,11 @@ export interface WatchedDirectoryOptions {
 const REJECTED_HINT =
   "Correct the file; until then the last good version stays in force. Replace it by a rename.";
 
-type Agents = Omit<AgentsSnapshot, "revision">;
-
 /** @throws ConfigError or DrawbridgeError `config_unreadable` when the file cannot be used at the start */
 export function watchAgentsFile({ file, serverName, ghostPrefix, log, onRejected }: WatchedDirectoryOptions) {
-  const watched = new ReloadedFile<Agents>({ file, parse, onLoaded, onRefused });
-  let snapshot: AgentsSnapshot = { ...watched.inForce.value, revision: 1 };
+  const watched = new ReloadedFile<AgentsSnapshot>({ file, parse, onLoaded, onRefused });
 
-  function parse(text: string): Agents {
+  function parse(text: string): AgentsSnapshot {
     const byGhost = new Map<GhostMxid, AgentTarget>();
     const { agents, partnerGhosts } = parseYaml(AgentsFile, text, file);
     for (const [name, entry] of Object.entries(agents)) {
@@ -54,10 +50,8 @@ export function watchAgentsFile({ file, serverName, ghostPrefix, log, onRejected
     return { byGhost, partnerGhosts };
   }
 
-  function onLoaded(agents: Agents): void {
-    snapshot = { ...agents, revision: snapshot.revision + 1 };
-    const { revision, byGhost } = snapshot;
-    log.info({ event: "agents_file_loaded", revision, agents: byGhost.size });
+  function onLoaded({ byGhost }: AgentsSnapshot): void {
+    log.info({ event: "agents_file_loaded", agents: byGhost.size });
   }
 
   function onRefused(error: DrawbridgeError): void {
@@ -73,7 +67,7 @@ export function watchAgentsFile({ file, serverName, ghostPrefix, log, onRejected
     /** The agents as the file says now; those of its last good version when it cannot be used. */
     async current(): Promise<AgentsSnapshot> {
       watched.check();
-      return snapshot;
+      return watched.inForce.value;
     },
 
     digest(): string {

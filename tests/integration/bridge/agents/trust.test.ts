@@ -200,7 +200,7 @@ describe("card trust gate", () => {
     const byGhost = new Map([[target.ghost, target]]);
     const refresh = createCardRefresh({
       ...options,
-      directory: { current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }) },
+      directory: { current: async () => ({ byGhost, partnerGhosts: [] }) },
       gate,
       setProfile: async () => ({ kind: "ok" }),
     });
@@ -223,7 +223,7 @@ describe("card trust gate", () => {
       createCardRefresh({
         ...options,
         directory: {
-          current: async () => ({ byGhost: new Map(), partnerGhosts: [], revision: 1 }),
+          current: async () => ({ byGhost: new Map(), partnerGhosts: [] }),
         },
         gate: createCardTrustGate(options),
         setProfile: async () => ({ kind: "ok" }),

@@ -45,7 +45,6 @@ async function catchingUp(t: TestContext, options: Partial<CatchupOptions> = {})
       current: async () => ({
         byGhost: new Map([[ghost, namedTarget("docs")]]),
         partnerGhosts: [],
-        revision: 1,
       }),
     },
     positions: {
@@ -201,7 +200,6 @@ describe("Catchup", () => {
         current: async () => ({
           byGhost: new Map(["bad", "docs"].map((name) => [namedTarget(name).ghost, namedTarget(name)])),
           partnerGhosts: [],
-          revision: 1,
         }),
       },
     });

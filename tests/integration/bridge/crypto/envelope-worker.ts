@@ -35,7 +35,7 @@ export async function setUp(t: TestContext) {
   const recent = createRecentEvents(clock);
   const byGhost = new Map([[ghost("docs") as GhostMxid, namedTarget("docs")]]);
   const agents = {
-    current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }),
+    current: async () => ({ byGhost, partnerGhosts: [] }),
   };
   const namespace = createNamespace({
     serverName: "a.test" as ServerName,

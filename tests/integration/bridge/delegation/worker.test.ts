@@ -173,7 +173,7 @@ describe("delegation worker", () => {
     const { deps } = harness;
     const worker = new DelegationWorker({
       ...deps,
-      directory: { current: async () => ({ byGhost, partnerGhosts: [], revision: 1 }) },
+      directory: { current: async () => ({ byGhost, partnerGhosts: [] }) },
       limits: { ...deps.limits, concurrency: 16, agentConcurrency: undefined },
     });
     t.after(() => harness.during(worker.drain()));

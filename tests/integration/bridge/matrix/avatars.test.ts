@@ -53,7 +53,6 @@ async function fixture(t: TestContext) {
         current: async () => ({
           byGhost: new Map([[state.target.ghost, state.target]]),
           partnerGhosts: [],
-          revision: 1,
         }),
       },
       cards: { verifiedCard: () => state.card },

@@ -35,7 +35,6 @@ function fixture(t: TestContext, first: readonly AgentTarget[]) {
   const snapshot = (): AgentsSnapshot => ({
     byGhost: new Map(state.targets.map((target) => [target.ghost, target])),
     partnerGhosts: [],
-    revision: 1,
   });
   const directory: AgentDirectory = {
     current: async () => snapshot(),

@@ -23,7 +23,6 @@ async function check(target: AgentTarget | undefined, trust: TrustDecision, send
       directory: {
         current: async () => ({
           partnerGhosts: [],
-          revision: 1,
           byGhost: new Map(target === undefined ? [] : [[target.ghost, target]]),
         }),
       },

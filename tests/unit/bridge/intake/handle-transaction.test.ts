@@ -15,7 +15,7 @@ it("takes a transaction after the catchup that it waits for, and what that has f
   };
   const handle = createTransactionHandler({
     ledger: { intake: { admit, handled: async () => new Set() }, memberships: {} as never },
-    agents: { current: async () => ({ byGhost: new Map(), partnerGhosts: [], revision: 1 }) },
+    agents: { current: async () => ({ byGhost: new Map(), partnerGhosts: [] }) },
     namespace: createNamespace({
       serverName: "a.test" as ServerName,
       ghostPrefix: "agent_",
