@@ -187,39 +187,32 @@ export function inTransaction<Result>(
   begin: string,
   work: (client: PoolClient) => Promise<Work<Result>>,
 ): Promise<Result> {
-  return again((one) => transaction(pool, begin, work, one));
-}
-
-async function transaction<Result>(
-  pool: Pool,
-  begin: string,
-  work: (client: PoolClient) => Promise<Work<Result>>,
-  one: { isOpen: boolean },
-): Promise<Result> {
-  const client = await pool.connect();
-  one.isOpen = true;
-  let broken: Error | undefined;
-  try {
-    inOneWrite(client);
-    const begun = client.query(begin);
-    // When BEGIN fails, `work` fails too; the failure is reported once.
-    const [, { result, sent }] = await Promise.all([begun, withoutUnhandled(work(client))]);
-    one.isOpen = false;
-    const [, committed] = await Promise.all([sent, client.query("COMMIT")]);
-    // An aborted transaction answers COMMIT with ROLLBACK, and no error.
-    if (committed.command !== "COMMIT")
-      throw new DrawbridgeError("internal", "a transaction was not committed");
-    return result;
-  } catch (error) {
-    await client.query("ROLLBACK").catch((failure: Error) => {
-      broken = failure;
-    });
-    if (isDemoted(error)) broken = error as Error;
-    throw error;
-  } finally {
-    // A connection that could not roll back, or whose server takes no writes, is closed instead of returned to the pool.
-    client.release(broken);
-  }
+  return again(async (one) => {
+    const client = await pool.connect();
+    one.isOpen = true;
+    let broken: Error | undefined;
+    try {
+      inOneWrite(client);
+      const begun = client.query(begin);
+      // When BEGIN fails, `work` fails too; the failure is reported once.
+      const [, { result, sent }] = await Promise.all([begun, withoutUnhandled(work(client))]);
+      one.isOpen = false;
+      const [, committed] = await Promise.all([sent, client.query("COMMIT")]);
+      // An aborted transaction answers COMMIT with ROLLBACK, and no error.
+      if (committed.command !== "COMMIT")
+        throw new DrawbridgeError("internal", "a transaction was not committed");
+      return result;
+    } catch (error) {
+      await client.query("ROLLBACK").catch((failure: Error) => {
+        broken = failure;
+      });
+      if (isDemoted(error)) broken = error as Error;
+      throw error;
+    } finally {
+      // A connection that could not roll back, or whose server takes no writes, is closed instead of returned to the pool.
+      client.release(broken);
+    }
+  });
 }
 
 // Taken in ascending order, so that two transactions never deadlock. Two rooms with the same hash share a lock.
