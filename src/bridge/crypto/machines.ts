@@ -230,11 +230,8 @@ export class Machines {
   }
 
   async receive(ghost: GhostMxid, changes: DeviceChanges): Promise<readonly RoomId[]> {
-    try {
-      return await this.#receiveOnce(ghost, changes);
-    } catch (error) {
-      if (!(error instanceof ThreadEnded)) throw unavailable(ghost, error);
-    }
+    const received = await this.#receiveOnce(ghost, changes);
+    if (received !== undefined) return received;
     const thread = this.#entries.get(ghost)?.thread;
     if (thread === undefined) throw unavailable(ghost);
     // The thread ended while it took these in: each is tried alone, and one that ends it every time is skipped.
@@ -248,17 +245,19 @@ export class Machines {
     });
   }
 
+  /** Undefined when its thread ended meanwhile. */
   #receiveOnce(ghost: GhostMxid, changes: DeviceChanges) {
-    return this.#ask(ghost, "receive", [changes]) as ReturnType<MachineCalls["receive"]>;
+    const received = this.#ask(ghost, "receive", [changes]) as ReturnType<MachineCalls["receive"]>;
+    return received.catch((error: unknown) => {
+      if (error instanceof ThreadEnded) return undefined;
+      throw unavailable(ghost, error);
+    });
   }
 
   async #receiveCarefully(ghost: GhostMxid, changes: DeviceChanges) {
     for (let panics = 0; panics < PANICS_OF_ONE_MAX; panics++) {
-      try {
-        return await this.#receiveOnce(ghost, changes);
-      } catch (error) {
-        if (!(error instanceof ThreadEnded)) throw unavailable(ghost, error);
-      }
+      const received = await this.#receiveOnce(ghost, changes);
+      if (received !== undefined) return received;
     }
     this.#deps.log.error({ ghost }, "a to-device message ended its thread each time; it is skipped");
     return [];
