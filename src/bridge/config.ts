@@ -2,14 +2,12 @@
 // docs/reference/configuration.md says what each key means; published as docs/reference/schemas/bridge.schema.json.
 import * as z from "zod";
 import { durationMs } from "../domain/duration.ts";
-import { ServerNameField } from "../domain/identifier-fields.ts";
+import { ServerNameField, text } from "../domain/identifier-fields.ts";
 import type { ServerName } from "../domain/identifiers.ts";
 import { GhostPrefix } from "../rendered-files/agents-file.ts";
 import { type InFolder, ListenAddress, loadConfig } from "../runtime/load-yaml.ts";
 import { SecretReference } from "../runtime/secrets.ts";
 import { KeyWaits, Limits, Retention, section } from "./default-limits-and-waits.ts";
-
-const text = (form: RegExp) => z.string().regex(form);
 
 /** Of what the bridge says in rooms (texts/). */
 const LANGUAGES = ["en", "de"] as const;

@@ -3,6 +3,8 @@
 import * as z from "zod";
 import { parseAgentId, parseServerName } from "./identifiers.ts";
 
+export const text = (form: RegExp) => z.string().regex(form);
+
 export const ServerNameField = z.string().refine((value) => parseServerName(value) !== undefined, {
   error: "must be a server name, its port included where it has one",
 });

@@ -1,10 +1,9 @@
 // The audit records that the ledger builds in SQL, as schemas, which are published in docs/reference/schemas.
 // Content-free: every field is an identifier, a member of a closed set, a digest or a time; no free-text field exists.
 import * as z from "zod";
-import { Sha256Digest } from "../../domain/identifier-fields.ts";
+import { Sha256Digest, text } from "../../domain/identifier-fields.ts";
 import { INTAKE_ENVELOPE_REASONS, STAGES, TERMINAL_REASONS, TERMINAL_STATES } from "../ledger/states.ts";
 
-const text = (form: RegExp) => z.string().regex(form);
 const Time = text(/^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/);
 const matrixId = (form: RegExp) => text(form).max(255);
 const EventId = matrixId(/^\$\S+$/);
@@ -20,6 +19,14 @@ const Target = z.strictObject({
   agent_version: text(/^[0-9A-Za-z.+_-]{1,64}$/).nullable(),
 });
 
+const Event = {
+  room_id: RoomId,
+  event_id: EventId,
+  sender: UserId,
+  /** How the event came in: by transaction, or found by a catchup. */
+  ingress: z.enum(["transaction", "recovered"]),
+};
+
 /** svc.delegation.v1: one record for each delegation, written with its terminal transition. */
 export const DelegationAudit = z.strictObject({
   schema: z.literal("svc.delegation.v1"),
@@ -30,11 +37,7 @@ export const DelegationAudit = z.strictObject({
   /** Whether a request to the agent was about to be made, and so may have reached it. */
   a2a_attempted: z.boolean(),
   target: Target,
-  room_id: RoomId,
-  event_id: EventId,
-  sender: UserId,
-  /** How the event came in: by transaction, or found by a catchup. */
-  ingress: z.enum(["transaction", "recovered"]),
+  ...Event,
   admitted_at: Time,
   accepted_at: Time.nullable(),
   reply_event_id: EventId.nullable(),
@@ -59,11 +62,7 @@ export const EncryptedIntakeAudit = z.strictObject({
   time: Time,
   outcome: z.literal("expired"),
   terminal_reason: z.enum(INTAKE_ENVELOPE_REASONS.expired),
-  room_id: RoomId,
-  event_id: EventId,
-  sender: UserId,
-  /** How the event came in: by transaction, or found by a catchup. */
-  ingress: z.enum(["transaction", "recovered"]),
+  ...Event,
   key_requests: z.int().min(0),
   admitted_at: Time,
 });

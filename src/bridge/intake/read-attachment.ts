@@ -2,14 +2,13 @@
 // Invariants: nothing here throws, whatever the sender writes; a reference is complete and bounded, or `unreadable`; an
 // encrypted message refers to an encrypted file alone, because its homeserver could exchange any other.
 import * as z from "zod";
+import { text } from "../../domain/identifier-fields.ts";
 import { parseServerName } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import type { Attachment, AttachmentReference } from "../ledger/prompts.ts";
 import { fileName } from "../matrix/files.ts";
 
 const KINDS: ReadonlySet<unknown> = new Set(["m.file", "m.image", "m.audio", "m.video"]);
-
-const text = (form: RegExp) => z.string().regex(form);
 
 /** Base64 of 16 or 32 bytes, as clients write it: without padding, or with it. */
 const EncryptedFile = z.object({
