@@ -265,8 +265,7 @@ export interface Admitted {
   /** True when every event was handled before; then nothing was written. */
   readonly replayed: boolean;
   readonly admitted: number;
-  readonly denied: number;
-  /** Why each of those denied was. */
+  /** Why each of the other questions was denied. */
   readonly refused: readonly TerminalReason[];
   readonly answers: number;
   /** Intake envelopes that now await their keys. */
@@ -282,6 +281,6 @@ export interface Admitted {
 }
 
 export const NOTHING_ADMITTED: Admitted = {
-  ...{ replayed: false, admitted: 0, denied: 0, refused: [], answers: 0 },
+  ...{ replayed: false, admitted: 0, refused: [], answers: 0 },
   ...{ envelopes: 0, envelopesDenied: 0, canceled: [], notices: 0 },
 };

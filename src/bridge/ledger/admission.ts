@@ -219,7 +219,6 @@ async function admitOn(
   const placed = place(asked, row, done.indices, counts, admission.capacity);
   const { jobs, envelopes } = placed;
   const refused = refusedOf(jobs);
-  const denied = refused.length;
   const envelopesDenied = envelopes.filter((envelope) => envelope.denied !== null).length;
   const notices = [
     ...derived.notices,
@@ -230,8 +229,7 @@ async function admitOn(
   ];
   const result = {
     replayed: false,
-    admitted: jobs.length - denied,
-    denied,
+    admitted: jobs.length - refused.length,
     refused,
     answers: done.answers,
     envelopes: envelopes.length - envelopesDenied,
@@ -241,7 +239,7 @@ async function admitOn(
     claimed: undefined as ClaimedDelegation | undefined,
   };
   const [first] = jobs;
-  const isAlone = jobs.length === 1 && denied + envelopes.length + later.size === 0;
+  const isAlone = jobs.length === 1 && refused.length + envelopes.length + later.size === 0;
   const isEncrypted = first !== undefined && known.encryptedRooms.has(first.room);
   const slot = isAlone && first !== undefined ? slotFor(first, isEncrypted) : undefined;
   const sent =

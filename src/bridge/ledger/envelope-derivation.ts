@@ -129,7 +129,6 @@ async function deriveOn(
     result: {
       ...NOTHING_ADMITTED,
       admitted,
-      denied: refused.length,
       refused,
       answers: done.answers,
       canceled: done.canceled,
