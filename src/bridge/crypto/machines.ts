@@ -73,7 +73,6 @@ interface Entry {
   readonly ghost: GhostMxid;
   readonly deviceId: string;
   readonly thread: MachineThread;
-  /** While its machine is being opened. */
   opening: Promise<unknown> | undefined;
 }
 

@@ -24,7 +24,6 @@ type Request = ReturnType<typeof requestsFor>[number];
 
 interface Asked extends Request {
   readonly at: number;
-  /** Whether it could be sent. */
   readonly sent: Promise<boolean>;
   /** The events that wait for the key. */
   readonly events: Set<EventId>;

@@ -63,7 +63,6 @@ export async function follow(running: RunningDelegation, followed: Followed): Pr
   let hasGap = live === undefined;
   let isBroken = false;
   let streamsOpened = claimed.streamsOpened + (followed.live === undefined ? 0 : 1);
-  /** Polls in a row in which the agent broke the rules of A2A. */
   let { faults } = claimed;
   let check: ClearedTarget | undefined;
   let client: AgentClient | undefined;

@@ -74,7 +74,6 @@ export class RunningDelegation {
     return this.deps.clock.now();
   }
 
-  /** Whether the lease surely still runs. */
   get isFresh(): boolean {
     return this.lease?.isFresh() ?? false;
   }

@@ -171,7 +171,6 @@ export class DelegationWorker implements DelegationHost {
     return Math.max(1, Math.floor(this.#shareOfAgent / 8));
   }
 
-  /** Of each delegation. */
   #agentsInProgress(): AgentId[] {
     return [...this.#agentsOfRequests(), ...this.#streaming.map(({ claimed }) => claimed.agentId)];
   }

@@ -31,7 +31,6 @@ export interface AvatarDependencies {
   readonly ghosts: Ghosts;
   /** Without it nothing is fetched, and the avatars that were set before are taken away. */
   readonly isOn: boolean;
-  /** Whether this process does it now. */
   readonly isTurn: () => boolean;
   readonly clock: Clock;
   readonly log: Logger;

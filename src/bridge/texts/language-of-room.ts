@@ -6,7 +6,6 @@ import { EN, type Texts } from "./en.ts";
 
 export const CATALOGUES: Readonly<Record<Language, Texts>> = { en: EN, de: DE };
 
-/** The catalogue of each room. */
 export type TextsOf = (room: RoomId) => Texts;
 
 export function textsBy(settings: BridgeConfig["language"]): TextsOf {

@@ -25,7 +25,6 @@ export interface AgentClientOptions {
   /** Of one body, and of one event of a stream. */
   readonly bytesMax: number;
   readonly traceparent?: string;
-  /** Told of the bytes of the agent's answers as they are taken. */
   readonly onRead?: (bytes: number) => void;
   /** Whether the agent may be called still: asked when an issuer's answer was waited for in the middle of a call. */
   readonly mayRepeat: () => Promise<boolean>;

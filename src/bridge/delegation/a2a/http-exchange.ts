@@ -20,7 +20,6 @@ export interface ExchangeOptions {
   readonly isSoundEvent: (data: unknown) => boolean;
   /** Called as the request is handed to the connection. */
   readonly onSent?: (() => void) | undefined;
-  /** Called with the bytes of the body as they are taken. */
   readonly onRead?: ((bytes: number) => void) | undefined;
 }
 
