@@ -110,6 +110,7 @@ export function intakeMetrics(metrics: Metrics): IntakeObserver {
     transaction: (outcome) => metrics.transactions.inc({ outcome }),
     acknowledged: (ms) => metrics.transactionSeconds.observe(ms / 1_000),
     recorded: (handled) => {
+      metrics.toDeviceRefused.inc(handled.toDeviceRefused);
       if (handled.replayed) return;
       countRefused(metrics, handled);
       metrics.encryptedEvents.inc({ outcome: "at_once" }, handled.opened);

@@ -41,6 +41,8 @@ export interface HandledTransaction extends Admitted {
   readonly read: ReturnType<typeof readEvents>;
   readonly roomStateChanged: boolean;
   readonly mail: number;
+  /** Messages for machines of other processes that were dropped; each machine counts its own. */
+  readonly toDeviceRefused: number;
   readonly opened: number;
 }
 
@@ -92,17 +94,21 @@ export function createTransactionHandler(options: {
     events: readonly ReadableEvent[],
     allowed: ReadonlySet<string>,
   ) => {
-    if (encryption === undefined) return [];
+    if (encryption === undefined) return { mail: [], toDeviceRefused: 0 };
     const { devices } = encryption;
     const changes = readDevicePart(extensions, namespace, devices.known(), events);
     const own = new Map([...changes].filter(([ghost]) => devices.owns(ghost)));
     if (own.size > 0) await takeIn(devices, own);
-    return [...changes].flatMap(([ghost, { toDevice: sent, ...change }]) => {
+    let toDeviceRefused = 0;
+    const mail = [...changes].flatMap(([ghost, { toDevice: sent, ...change }]) => {
+      if (own.has(ghost)) return [];
       const toDevice = sent.filter(({ sender }) => isTakenFrom(sender, ghost, allowed));
-      return own.has(ghost) || toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
+      toDeviceRefused += sent.length - toDevice.length;
+      return toDevice.length + change.changedUsers.length + change.leftUsers.length === 0
         ? []
         : { ghost, changes: JSON.stringify({ ...change, toDevice }) };
     });
+    return { mail, toDeviceRefused };
   };
 
   return async (transactionId, rawEvents, { extensions = {}, bodySha256, caughtUp } = {}) => {
@@ -110,7 +116,7 @@ export function createTransactionHandler(options: {
     const read = readEvents(rawEvents);
     const current = await agents.current();
     const { byGhost, partnerGhosts } = current;
-    const mail = await receive(extensions, read.events, serversAllowed(current));
+    const { mail, toDeviceRefused } = await receive(extensions, read.events, serversAllowed(current));
     const { plain, encrypted, reactions } = candidatesOf(read.events, namespace, partnerGhosts);
     const roomState = roomStateOf(read.events, namespace, byGhost);
 
@@ -167,6 +173,7 @@ export function createTransactionHandler(options: {
       read: { events: read.events, malformed: allMalformed },
       roomStateChanged: roomState.length > 0,
       mail: mail.length,
+      toDeviceRefused,
       opened,
     };
   };

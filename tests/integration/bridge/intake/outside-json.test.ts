@@ -99,7 +99,7 @@ describe("JSON from outside through the intake", () => {
     );
   });
 
-  it("of a message for another process's device nothing is kept unless an agent allows its sender's server [DEL-10] [ENC-10]", async (t) => {
+  it("of a message for another process's device nothing is kept unless an agent allows its sender's server, and what is dropped is counted [DEL-10] [ENC-10]", async (t) => {
     const { fixture } = await setUp(t);
     const senders = [
       "@mallory:c.test",
@@ -120,6 +120,11 @@ describe("JSON from outside through the intake", () => {
     const refused = { events: [], to_device: to_device.slice(0, 1) };
     assert.equal((await fixture.put("t2", JSON.stringify(refused))).status, 200);
     assert.equal((await fixture.rows("SELECT FROM bridge_device_inbox")).length, 1);
+    const { values } = await fixture.metrics.toDeviceRefused.get();
+    assert.deepEqual(
+      values.map(({ value }) => value),
+      [3],
+    );
   });
 
   it("every transaction that is JSON with a list of events is answered 200, whatever is in it [INT-7]", async (t) => {
