@@ -91,6 +91,7 @@ export function createServices(context: BridgeContext) {
     ...{ ledger, agents, cards: trust, textsOf, log, readsEncrypted },
     // A notice holds no content: an encrypted room is told in plain text that it is refused.
     encryptEvent: encryption?.encryptEvent,
+    onError: () => metrics.workerErrors.inc({ worker: "notices" }),
   });
   const statuses = createStatusQueue({
     ...sending,
@@ -100,6 +101,7 @@ export function createServices(context: BridgeContext) {
   const memberships = createMembershipQueue({
     ...{ ...base, agents, clock, log },
     onLeft: async ({ ghost, roomId }) => encryption?.devices.forgetRoom(ghost, roomId),
+    onError: () => metrics.workerErrors.inc({ worker: "memberships" }),
   });
   const { worker: delegations, close: closeDelegations } = createDelegationWorker({
     ...{ config, clock, log, random },

@@ -107,6 +107,8 @@ export async function startLoadHomeserver(t: TestContext): Promise<LoadHomeserve
         return { body: await keys.callOf(user, device)(method, path, body) };
       case "sync":
         return await sync(user, device, query);
+      case "join":
+        return { body: { room_id: rest[0] } };
       case "rooms":
         return ofRoom(request, `${user} ${device}`, rest);
       default:

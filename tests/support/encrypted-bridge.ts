@@ -13,11 +13,11 @@ import { freePort } from "../../lab/ports.ts";
 import { loadBridgeConfig } from "../../src/bridge/config.ts";
 import { createLedgerPool } from "../../src/bridge/ledger/postgres.ts";
 import { runBridge } from "../../src/bridge/process.ts";
-import { systemClock, systemRandom } from "../../src/domain/clock.ts";
+import { type Clock, systemClock, systemRandom } from "../../src/domain/clock.ts";
 import type { GhostMxid, RoomId } from "../../src/domain/identifiers.ts";
 import { signedCard, testKey } from "./cards.ts";
 import { testDatabase } from "./database.ts";
-import { cardOf } from "./delegation.ts";
+import { type CardOptions, cardOf } from "./delegation.ts";
 import { type FaultAgent, type FaultAgentOptions, startFaultAgent } from "./fault-agent.ts";
 import { type Balanced, listening, type OnTransaction, startLoadBalancer } from "./load-balancer.ts";
 import type { TestSynapse, TestUser } from "./synapse.ts";
@@ -96,8 +96,14 @@ export interface EncryptedBridgeOptions {
   readonly start?: (file: string) => Running;
   /** What its agent is beside what a test tells it. */
   readonly agent?: FaultAgentOptions;
+  /** What the agent's card says. */
+  readonly card?: CardOptions;
   /** A database that somebody else disposes of. */
   readonly databaseUrl?: string;
+  /** Further parts of its configuration. */
+  readonly config?: Readonly<Record<string, unknown>>;
+  /** Of the bridge in this process. */
+  readonly clock?: Clock;
 }
 
 export async function encryptedBridge(
@@ -124,7 +130,7 @@ export async function encryptedBridge(
   const { url, pool } = options.databaseUrl ? givenDatabase(t, options.databaseUrl) : await testDatabase(t);
   const agent = await startFaultAgent(t, options.agent);
   const key = await testKey("key-1");
-  const card = JSON.stringify(signedCard(key, cardOf(agent.url)));
+  const card = JSON.stringify(signedCard(key, cardOf(agent.url, options.card)));
   const cardServer = createServer((_request, response) => {
     response.writeHead(200, { "content-type": "application/json" }).end(card);
   });
@@ -174,6 +180,7 @@ export async function encryptedBridge(
         contentKeys: { file: "content-keys" },
         encryption: { mode: "on", storeKeys: { file: "store-keys" }, ...encryption },
         limits: { drain: "2s", ...limits },
+        ...options.config,
       }),
     );
   configure(options.encryption ?? {}, options.limits);
@@ -196,7 +203,8 @@ export async function encryptedBridge(
       const end = new AbortController();
       const log = pino({ level: "debug" }, { write: (line: string) => logged.push(line) });
       const config = loadBridgeConfig(configFile);
-      const ended = runBridge({ config, clock: systemClock, random: systemRandom, log, stop: end.signal });
+      const clock = options.clock ?? systemClock;
+      const ended = runBridge({ config, clock, random: systemRandom, log, stop: end.signal });
       ended.catch(() => undefined);
       running = { stop: end, ended };
       await Promise.race([ready(observePort), ended]);

@@ -1,5 +1,5 @@
-// A clock that stands still until the test moves it.
-import type { Clock } from "../../src/domain/clock.ts";
+// A clock that stands still until the test moves it, and the machine's own with waits that the test ends.
+import { type Clock, systemClock } from "../../src/domain/clock.ts";
 
 interface Sleeper {
   readonly at: number;
@@ -45,6 +45,44 @@ export class ManualClock implements Clock {
     this.#sleepers = this.#sleepers.filter(({ at }) => at > this.#now);
     for (const { wake } of due) wake();
     await settled();
+  }
+}
+
+/** Below it a wait takes its time: a connection to a database ends when nothing is said on it for a second. */
+const LONG_MS = 1_000;
+
+/** So much slower the clock runs, so that a machine that is busy makes nothing late. */
+const SLOWNESS = 20;
+
+/** A slow clock, on which a longer wait ends only when the test sets it ahead: nothing is found by polling. */
+export class SkippingClock implements Clock {
+  readonly #begun = systemClock.now();
+  readonly #long = new ManualClock(this.#begun);
+  #aheadMs = 0;
+  #isFree = false;
+  /** How long each wait was to be, in the order in which they began. */
+  readonly waits: number[] = [];
+
+  now(): number {
+    return this.#begun + Math.floor((systemClock.now() - this.#begun) / SLOWNESS) + this.#aheadMs;
+  }
+
+  sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
+    this.waits.push(delayMs);
+    if (delayMs < LONG_MS || this.#isFree) return systemClock.sleep(delayMs, signal);
+    return this.#long.sleep(this.now() + delayMs - this.#long.now(), signal);
+  }
+
+  /** Sets the clock ahead, and ends the waits that are over by then. */
+  async skip(ms: number): Promise<void> {
+    this.#aheadMs += ms;
+    await this.#long.advance(this.now() - this.#long.now());
+  }
+
+  /** Ends every wait; later ones take their time. For the end of a test. */
+  async free(): Promise<void> {
+    this.#isFree = true;
+    await this.#long.advance(Number.MAX_SAFE_INTEGER - this.#long.now());
   }
 }
 

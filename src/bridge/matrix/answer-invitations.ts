@@ -41,6 +41,7 @@ export interface MembershipDependencies {
   readonly log: Logger;
   /** Called before it is recorded that a ghost is in a room no more. */
   readonly onLeft?: (membership: ClaimedMembership) => Promise<void>;
+  readonly onError?: (error: unknown) => void;
 }
 
 export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<ClaimedMembership> {
@@ -56,7 +57,10 @@ export function createMembershipQueue(deps: MembershipDependencies): WorkQueue<C
     },
     work: (membership, draining) => doTask(deps, membership, draining),
     putOff: (one) => ledger.memberships.defer(one, clock.now() + backoffMs(BACKOFF, one.attempts)),
-    onError: (error) => log.warn({ err: errorName(error) }, "memberships could not be worked on"),
+    onError: (error) => {
+      log.warn({ err: errorName(error) }, "memberships could not be worked on");
+      deps.onError?.(error);
+    },
   });
 }
 

@@ -32,10 +32,11 @@ export interface NoticeDependencies extends SenderDependencies {
   readonly clock: Clock;
   readonly log: Logger;
   readonly readsEncrypted: boolean;
+  readonly onError?: (error: unknown) => void;
 }
 
 export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNotice> {
-  const { ledger, agents, cards, clock, log, readsEncrypted } = deps;
+  const { ledger, agents, cards, clock, log, readsEncrypted, onError } = deps;
 
   async function send(notice: ClaimedNotice, signal?: AbortSignal): Promise<void> {
     const { kind, roomId, ghost, attempts, transactionId, sourceEventId, firstAttemptedAt } = notice;
@@ -81,6 +82,9 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
     claim: (limit) => ledger.notices.claim(dueNow(clock, limit, LEASE_MS)),
     work: send,
     putOff: (notice) => ledger.notices.defer(notice, clock.now() + backoffMs(BACKOFF, notice.attempts)),
-    onError: (error) => log.warn({ err: errorName(error) }, "notices could not be worked on"),
+    onError: (error) => {
+      log.warn({ err: errorName(error) }, "notices could not be worked on");
+      onError?.(error);
+    },
   });
 }
