@@ -37,7 +37,8 @@ const HINTS = {
     "the device is not open yet; it is tried again by itself. If that lasts, read the bridge's log.",
   devices_cross_signed:
     "not cross-signed, so clients that share keys with verified devices alone share none. Start the bridge again; if that does not help, read its log.",
-  key_catchup: "the catchup of to-device messages fails, so lost keys stay lost. Read the homeserver's log.",
+  key_catchup:
+    "the catchup of to-device messages fails; until it succeeds, keys that transactions have lost do not come. Read the homeserver's log.",
 };
 
 const ghostCount = (count: number) => counted(count, "ghost");
