@@ -1,10 +1,12 @@
 // Queries and claims of the keys of many users, where a homeserver passes on unread what other servers say of theirs.
 // Invariants: a request whose answer is too large is made again by halves, and what a machine could not read is left out,
 // so that one user's keys, or one server's answer, keep no other's away; a user, and the users of a server in one answer,
-// have a bounded number of devices, because an answer is encrypted for each; whose keys alone are too large is reported
-// and left out until a growing wait has passed, and so is a server for which the homeserver waits too long, at once or by and by.
+// have a bounded number of devices, because an answer is encrypted for each, and a user one that changes in the long run;
+// whose keys alone are too large is reported and left out until a growing wait has passed, and so is a server for which the
+// homeserver waits too long, at once or by and by.
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../../domain/clock.ts";
+import { sha256 } from "../../domain/digest.ts";
 import { isObject, membersOf, type UnknownObject } from "../../domain/json.ts";
 import { backoffMs } from "../../runtime/backoff.ts";
 import { type Outcome, ok, refused } from "./request-result.ts";
@@ -84,6 +86,31 @@ export function createPatience(clock: Pick<Clock, "now">) {
   };
 }
 
+/** Devices of one user that may be others than before: at once, and how often one more. Each ghost that follows the user takes them in. */
+const CHANGED_MAX = 2_000;
+const CHANGED_EVERY_MS = 40_000;
+
+/** Users whose devices change again and again, which keeps the machines busy that all rooms of their ghosts wait for. */
+function createChangingUsers(clock: Pick<Clock, "now">) {
+  const known = new LRUCache<string, { digest: string; changed: number; at: number }>({
+    max: 10 * REMEMBERED_MAX,
+  });
+  const changedOf = (user: string) => {
+    const { changed = 0, at = 0 } = known.get(user) ?? {};
+    return Math.max(0, changed - Math.max(0, clock.now() - at) / CHANGED_EVERY_MS);
+  };
+  return {
+    isOver: (user: string) => changedOf(user) > CHANGED_MAX,
+    answered(user: string, of: unknown): void {
+      const devices = Object.entries(membersOf(of)).sort(([one], [other]) => (one < other ? -1 : 1));
+      const digest = sha256(JSON.stringify(devices)).toString("base64");
+      const isOther = digest !== (known.get(user)?.digest ?? digest);
+      const changed = changedOf(user) + (isOther ? devices.length : 0);
+      known.set(user, { digest, changed, at: clock.now() });
+    },
+  };
+}
+
 /** `POST /keys/query` for many users. A machine asks again for whoever is missing in its answer. */
 export function createKeysQuery(
   clock: Pick<Clock, "now">,
@@ -92,6 +119,7 @@ export function createKeysQuery(
 ) {
   /** Users and servers. */
   const leftOut = new LRUCache<string, { until: number; times: number }>({ max: REMEMBERED_MAX });
+  const changing = createChangingUsers(clock);
   const waits = (name: string) => clock.now() < (leftOut.peek(name)?.until ?? 0);
   const leaveOut = (name: string) => {
     const times = leftOut.get(name)?.times ?? 0;
@@ -101,7 +129,9 @@ export function createKeysQuery(
   return async (body: UnknownObject, own: string, send: Send): Promise<Outcome<UnknownObject>> => {
     const users = Object.entries((body["device_keys"] ?? {}) as UnknownObject);
     const isLeftOut = (server: string) => waits(server) || patience.isOver(server);
-    const open = patience.apart(users.filter(([user]) => !waits(user) && !isLeftOut(serverIn(user))));
+    const mayAsk = ([user]: AskedUser) =>
+      !waits(user) && !changing.isOver(user) && !isLeftOut(serverIn(user));
+    const open = patience.apart(users.filter(mayAsk));
     const answers: UnknownObject[] = [];
     while (answers.length < ANSWERS_MAX) {
       const group = open.shift();
@@ -115,6 +145,8 @@ export function createKeysQuery(
       if (outcome.kind === "ok") {
         answers.push(outcome.value);
         for (const server of byServer.keys()) leftOut.delete(server);
+        const keys = usableKeys(outcome.value["device_keys"]);
+        for (const [user, devices] of Object.entries(keys)) changing.answered(user, devices);
       } else if (cause === "too_large") {
         const half = Math.ceil(group.length / 2);
         if (half < group.length) open.unshift(group.slice(0, half), group.slice(half));

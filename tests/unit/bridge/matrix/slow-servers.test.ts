@@ -79,3 +79,28 @@ describe("a server that lets a homeserver wait again and again", () => {
     });
   }
 });
+
+it("a user who has other devices again and again is asked about rarely by and by, and no other one is [ENC-7] [DEL-10]", async () => {
+  const clock = new ManualClock(0);
+  const ask = createKeysQuery(clock, createPatience(clock));
+  const [BUSY, OTHER] = ["@eve:busy.test", "@alice:busy.test"];
+  const keysOf = (user: string, now: number) => {
+    const [count, lastsMs] = user === BUSY ? [200, SECOND] : [10, 3_600 * SECOND];
+    const of = Math.floor(now / lastsMs);
+    return Object.fromEntries(Array.from({ length: count }, (_, n) => [`D${n}`, { of }]));
+  };
+  let times = 0;
+  const HOURS = 24;
+  for (let minute = 0; minute < 60 * HOURS; minute++) {
+    const outcome = await ask({ device_keys: { [BUSY]: [], [OTHER]: [] } }, OWN, async (body) => {
+      const asked = Object.keys(body["device_keys"] as UnknownObject);
+      return ok({ device_keys: Object.fromEntries(asked.map((user) => [user, keysOf(user, clock.now())])) });
+    });
+    assert.equal(outcome.kind, "ok");
+    const { device_keys: answered } = outcome.kind === "ok" ? outcome.value : {};
+    assert.ok(isObject(answered) && OTHER in answered);
+    if (BUSY in answered) times += 1;
+    clock.advance(60 * SECOND);
+  }
+  assert.ok(times > 10 && times < 30, `asked about ${times} times`);
+});
