@@ -67,34 +67,42 @@ interface Asker {
 
 let sent = 0;
 
+/** @param over the test is: nobody asks any more */
 async function accepted(
   user: TestUser,
   room: RoomId,
   type: string,
   content: Readonly<Record<string, unknown>>,
+  over: AbortSignal,
 ): Promise<EventId> {
   const path = `/rooms/${encodeURIComponent(room)}/send/${type}/stop${sent++}`;
   for (;;) {
     try {
       return (await user.call("PUT", path, content))["event_id"] as EventId;
     } catch {
-      await systemClock.sleep(AGAIN_MS);
+      await systemClock.sleep(AGAIN_MS, over);
     }
   }
 }
 
-async function plainAsker(synapse: TestSynapse, bridge: EncryptedBridge, name: string): Promise<Asker> {
+interface Scene {
+  readonly synapse: TestSynapse;
+  readonly bridge: EncryptedBridge;
+  readonly over: AbortSignal;
+}
+
+async function plainAsker({ synapse, bridge, over }: Scene, name: string): Promise<Asker> {
   const user = await synapse.user(name);
   const room = await user.createRoom({ invite: [GHOST] });
   await bridge.settled(room);
   return {
     room,
-    question: async (text) => () => accepted(user, room, "m.room.message", questionTo(text)),
+    question: async (text) => () => accepted(user, room, "m.room.message", questionTo(text), over),
     heard: () => user.messages(room),
   };
 }
 
-async function encryptedAsker(synapse: TestSynapse, bridge: EncryptedBridge, name: string): Promise<Asker> {
+async function encryptedAsker({ synapse, bridge, over }: Scene, name: string): Promise<Asker> {
   const client = await EncryptingClient.start(await synapse.user(name));
   const room = await encryptedRoom(client.user, [GHOST]);
   await bridge.settled(room);
@@ -104,7 +112,7 @@ async function encryptedAsker(synapse: TestSynapse, bridge: EncryptedBridge, nam
       // The room's session is replaced from time to time, and must be shared before it is used.
       await client.share(room);
       const content = await client.encrypt(room, "m.room.message", questionTo(text));
-      return () => accepted(client.user, room, "m.room.encrypted", content);
+      return () => accepted(client.user, room, "m.room.encrypted", content, over);
     },
     heard: () => client.messages(room),
   };
@@ -116,6 +124,9 @@ async function stopAndAsk(
   t: TestContext,
   options: { stops: number; encryption: Readonly<Record<string, unknown>>; askers: readonly MakeAsker[] },
 ): Promise<void> {
+  const ending = new AbortController();
+  // After a failure too, and first of all: this process does not end while somebody asks.
+  t.after(() => ending.abort());
   const synapse = await startSynapse();
   t.after(() => synapse.dispose());
   const bridgePort = await freePort();
@@ -126,7 +137,7 @@ async function stopAndAsk(
   const askers = await Promise.all(
     Array.from({ length: ROOMS }, (_, index) => {
       const make = options.askers[index % options.askers.length] ?? plainAsker;
-      return make(synapse, bridge, `person${index}`);
+      return make({ synapse, bridge, over: ending.signal }, `person${index}`);
     }),
   );
 
@@ -151,6 +162,7 @@ async function stopAndAsk(
         return event;
       }),
     );
+    for (const question of asking) question.catch(() => undefined);
     const first = 1 + Math.floor(Math.random() * (asking.length - 1));
     await eventually("some are accepted", async () => (asked.size - before >= first ? true : undefined));
     await systemClock.sleep(Math.random() * STOP_WITHIN_MS);
