@@ -80,15 +80,13 @@ const ADMIT = `
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at, edited_ts)
-    SELECT event, ($7::text[])[target], ($3::text[])[room], sender, ts, thread, $10, ($8::text[])[target],
-      ($9::text[])[target],
-      prompt, turn, context, seq, ordinal, siblings,
+    SELECT event, ghost, room, sender, ts, thread, $7, agent, target, prompt, turn, context, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END, edited
-    FROM unnest($11::int[], $12::int[], $13::bytea[], $14::text[], $15::text[], $16::bigint[], $17::text[],
-      $18::bigint[], $19::int[], $20::int[], $21::text[], $22::int[], $23::text[], $24::bigint[])
-      AS u (target, room, prompt, event, sender, ts, thread, seq, ordinal, siblings, denied, turn, context, edited)`;
+    FROM unnest($8::bytea[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[],
+      $16::text[], $17::bigint[], $18::int[], $19::int[], $20::text[], $21::int[], $22::text[], $23::bigint[])
+      AS u (prompt, event, ghost, agent, target, room, sender, ts, thread, seq, ordinal, siblings, denied, turn, context, edited)`;
 
 const WRITE = statement("admit")`${ADMIT}) SELECT`;
 
@@ -271,20 +269,14 @@ function writeJobs(
 ) {
   const { jobs } = placed;
   const admitted = jobs.filter(({ denied }) => denied === null).length;
-  const totals = roomTotals(placed);
-  const roomIds = totals.map(({ room }) => room);
-  // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
-  const targets = [...new Map(jobs.map((job) => [job.ghost, job])).values()];
   return (admitted === jobs.length ? WRITE : WRITE_WITH_REFUSALS).rows(client, [
     toTime(receivedAt),
     admitted,
-    ...columnsOf(totals, "room", "places", "slots", "gate"),
-    ...columnsOf(targets, "ghost", "agent", "targetFingerprint"),
+    ...columnsOf(roomTotals(placed), "room", "places", "slots", "gate"),
     ingress,
-    jobs.map((job) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
-    jobs.map((job) => 1 + roomIds.indexOf(job.room)),
     jobs.map((job) => (job.denied === null ? seal(keys, job) : null)),
-    ...columnsOf(jobs, "event", "sender", "originServerTs", "threadRoot"),
+    ...columnsOf(jobs, "event", "ghost", "agent", "targetFingerprint"),
+    ...columnsOf(jobs, "room", "sender", "originServerTs", "threadRoot"),
     ...columnsOf(jobs, "seq", "ordinal", "siblings", "denied", "agentTurn", "contextId", "editedTs"),
   ]);
 }
