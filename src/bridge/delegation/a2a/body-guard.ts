@@ -9,7 +9,7 @@ import { JSON_DEPTH_MAX, measureJson } from "../../../domain/strict-json.ts";
 /** Why a body ended early: over its bound, not what was promised, or cut off by the connection. */
 export type BodyFault = "too_large" | "garbage" | "broken";
 type OnFault = (fault: BodyFault) => void;
-/** Told of the bytes as they are taken. */
+/** Told of the bytes as they are taken, and of each value in them as if it were further ones. */
 type OnRead = (bytes: number) => void;
 type Bytes = ReadableStream<Uint8Array>;
 
@@ -19,6 +19,8 @@ const STREAM_TOTAL_FACTOR = 16;
 const STREAM_EVENTS_MAX = 65_536;
 /** Lists, objects and members of one body, or of one event: each costs far more time and memory than its bytes do. */
 const VALUES_MAX = 65_536;
+/** To take in a value costs as much time as so many bytes of a text. */
+const VALUE_BYTES = 16;
 /** What is taken at once of a chunk: other work runs between two pieces that bring many events. */
 const PIECE_BYTES = 16 * 1024;
 
@@ -46,8 +48,9 @@ function claimsBytes(value: unknown): boolean {
 const MAY_CLAIM = /length|\\u/;
 
 /** Undefined for what must not pass. @throws GuardError before anything is made of a text with too many values */
-function parseBounded(text: string): unknown {
+function parseBounded(text: string, onRead: OnRead | undefined): unknown {
   const { levels, values } = measureJson(text);
+  onRead?.(VALUE_BYTES * Math.min(values, VALUES_MAX));
   if (values > VALUES_MAX) throw new GuardError("too_large");
   const value = levels > JSON_DEPTH_MAX ? undefined : parseJson(text);
   return MAY_CLAIM.test(text) && claimsBytes(value) ? undefined : value;
@@ -112,7 +115,7 @@ export function boundedBody(body: Bytes, bytesMax: number, onFault: OnFault, onR
   const flush = () => {
     const whole = Buffer.concat(held);
     if (whole.length === 0) return [];
-    const value = parseBounded(whole.toString("utf8"));
+    const value = parseBounded(whole.toString("utf8"), onRead);
     if (value === undefined) throw new GuardError("garbage");
     return [whole];
   };
@@ -143,7 +146,7 @@ export function boundedEvents(
   const isWhole = (): boolean => {
     const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
     if (data.length === 0) return true;
-    const value = parseBounded(data.join("\n"));
+    const value = parseBounded(data.join("\n"), onRead);
     return typeof value === "object" && value !== null && isSound(value);
   };
   const takeEvent = (): Uint8Array[] => {
