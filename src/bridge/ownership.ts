@@ -57,7 +57,8 @@ export class Ownership {
   #aliveUntil = Number.NEGATIVE_INFINITY;
   #releasesUntil = Number.NEGATIVE_INFINITY;
   #releasesAt = 0;
-  #releasing: Promise<boolean> | undefined;
+  /** A release, and who was alive when it began. */
+  #releasing: { readonly live: readonly string[]; readonly done: Promise<boolean> } | undefined;
   #givesUpGhosts = false;
   #running: Promise<void> | undefined;
 
@@ -144,6 +145,7 @@ export class Ownership {
       this.#owned = new Set();
     }
     this.#live = [];
+    this.#releasing = undefined;
     const askedAt = clock.now();
     this.#connection = await open(onNotified);
     this.#aliveUntil = askedAt + IDLE_MS_MAX;
@@ -162,9 +164,14 @@ export class Ownership {
     const hasEnded = this.#live.length === 0 || this.#live.some((one) => !found.live.includes(one));
     // What the server was committing for the process when it ended can come after this observation.
     if (hasEnded) this.#releasesUntil = clock.now() + QUERY_TIMEOUT_MS;
-    if (hasEnded || (clock.now() <= this.#releasesUntil && clock.now() >= this.#releasesAt)) {
-      this.#releasing ??= this.#release(hasEnded);
-      if ((await resultWithin(clock, POLL_MS, this.#releasing)) !== true) return false;
+    const isDue = clock.now() <= this.#releasesUntil && clock.now() >= this.#releasesAt;
+    if (hasEnded || isDue || this.#releasing !== undefined) {
+      this.#releasing ??= { live: found.live, done: this.#release(hasEnded) };
+      const { live, done } = this.#releasing;
+      // One that takes longer counts for the next observation: else it would be made again and again.
+      const isReleased = await resultWithin(clock, POLL_MS, done);
+      if (isReleased !== undefined) this.#releasing = undefined;
+      if (isReleased !== true || live.some((one) => !found.live.includes(one))) return false;
     }
     this.#live = found.live;
     const isFree = (name: string) => {
@@ -201,8 +208,6 @@ export class Ownership {
     } catch (error) {
       log.warn({ err: errorName(error) }, "the leases of a process that has ended are not released yet");
       return false;
-    } finally {
-      this.#releasing = undefined;
     }
   }
 
