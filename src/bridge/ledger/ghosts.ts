@@ -199,8 +199,16 @@ const WRITE_INBOX = statement("write_device_inbox")`
   INSERT INTO bridge_device_inbox (ghost_mxid, changes, received_at)
   SELECT ghost, changes, $3 FROM unnest($1::text[], $2::text[]) AS u (ghost, changes)`;
 
+/** Read at once, and the last one besides: other servers fill messages as they like, and what comes waits for its machine. */
+const INBOX_BYTES = 16 * 1024 * 1024;
+
 const READ_INBOX = statement<DeviceMail & { readonly id: string }>("read_device_inbox")`
-  SELECT id, ghost_mxid AS ghost, changes FROM bridge_device_inbox WHERE ghost_mxid = ANY ($1) ORDER BY id LIMIT $2`;
+  SELECT id, ghost, changes FROM (
+    SELECT id, ghost, changes, sum(octet_length(changes)) OVER (ORDER BY id) - octet_length(changes) AS bytes_before
+    FROM (
+      SELECT id, ghost_mxid AS ghost, changes FROM bridge_device_inbox WHERE ghost_mxid = ANY ($1) ORDER BY id LIMIT $2
+    ) first
+  ) counted WHERE bytes_before < ${INBOX_BYTES} ORDER BY id`;
 
 const DELETE_INBOX = statement("delete_device_inbox")`
   DELETE FROM bridge_device_inbox WHERE id = ANY ($1::bigint[])`;

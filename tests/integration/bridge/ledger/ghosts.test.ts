@@ -6,7 +6,11 @@ import {
   cryptoRecord,
   writeCryptoRecords,
 } from "../../../../src/bridge/ledger/crypto-stores.ts";
-import { createGhosts, createReadPositions } from "../../../../src/bridge/ledger/ghosts.ts";
+import {
+  createDeviceInbox,
+  createGhosts,
+  createReadPositions,
+} from "../../../../src/bridge/ledger/ghosts.ts";
 import type { Queryable } from "../../../../src/bridge/ledger/postgres.ts";
 import { testDatabase } from "../../../support/database.ts";
 import { BEGIN_PATIENT, ghost, ledgerFixture, T0, untilWaiting } from "../../../support/ledger.ts";
@@ -185,4 +189,22 @@ describe("ghosts", () => {
       [undefined, "s2"],
     );
   });
+});
+
+it("what waits for a ghost's machine is read a few megabytes at a time, in its order, however much there is [ENC-8] [DEL-10]", async (t) => {
+  const { pool } = await testDatabase(t);
+  const inbox = createDeviceInbox(pool);
+  await pool.query(
+    `INSERT INTO bridge_device_inbox (ghost_mxid, changes, received_at)
+     SELECT $1, n || repeat('x', 7 * 1024 * 1024), now() FROM generate_series(1, 7) n`,
+    [ghost()],
+  );
+  const read: number[][] = [];
+  for (;;) {
+    const mail = await inbox.read([ghost()], 100);
+    if (mail.length === 0) break;
+    read.push(mail.map(({ changes }) => Number.parseInt(changes, 10)));
+    await inbox.delete(mail.map(({ id }) => id));
+  }
+  assert.deepEqual(read, [[1, 2, 3], [4, 5, 6], [7]]);
 });
