@@ -25,7 +25,10 @@ const CONCURRENCY = 4;
 const INBOX_BATCH = 100;
 /** So long the machines are waited for that take what came through other processes. */
 const TAKE_MS_MAX = 1_000;
-/** So long the requests of a device are awaited, at a homeserver that may hang, before another process may take it. */
+/**
+ * So long the requests of a device are awaited, at a homeserver that may hang, and then its machine, whose thread may hang,
+ * before another process may take it: the fence of its store refuses what the machine writes later.
+ */
 const CLOSE_MS_MAX = 5_000;
 const UNAVAILABLE: Decryption = { kind: "unavailable" };
 
@@ -101,7 +104,7 @@ export class GhostDevices {
     // A machine that is being opened is closed once it is open: else it would stay so.
     const ended = hasLost ? device?.opened() : device?.drain();
     if (ended !== undefined) await resultWithin(this.#deps.clock, CLOSE_MS_MAX, ended);
-    await this.#machines.shut(ghost);
+    await resultWithin(this.#deps.clock, CLOSE_MS_MAX, this.#machines.shut(ghost));
   }
 
   owns(ghost: GhostMxid): boolean {

@@ -1,7 +1,8 @@
 // One worker thread of machines as the bridge uses it: calls, answers, its end, its replacement, and what is sent.
-// Invariants: each call is answered once, at the latest by the thread's end; an error travels as its kind alone, and what
-// the thread prints is dropped, because the library prints what it panics on; messages leave in the order in which they
-// were put; a thread that ends again and again is replaced later each time.
+// Invariants: each call is answered once, at the latest by the thread's end, and a thread that leaves one unanswered for two
+// minutes is ended; an error travels as its kind alone, and what the thread prints is dropped, because the library prints
+// what it panics on; messages leave in the order in which they were put; a thread that ends again and again is replaced
+// later each time.
 import { Worker } from "node:worker_threads";
 import type { Clock } from "../../domain/clock.ts";
 import type { GhostMxid } from "../../domain/identifiers.ts";
@@ -18,6 +19,12 @@ const ENTRY = new URL(
 /** Without a limit the garbage of many small reads makes up most of a thread's memory. */
 const YOUNG_GENERATION_MB_MAX = 6;
 const CLOSE_WAIT_MS = 5_000;
+/**
+ * A thread is ended once so many checks have found the same call to be the oldest: far longer than the largest store takes to
+ * be opened. Checks are counted, because a process that was stopped for a while has not waited meanwhile.
+ */
+const CHECKS_MAX = 12;
+const CHECK_MS = 10_000;
 const RESTART_FIRST_MS = 100;
 const RESTART_MS_MAX = 30_000;
 /** A thread that lived as long as this is replaced without a wait. */
@@ -77,6 +84,18 @@ export function createMachineThread(deps: ThreadDependencies, on: ThreadEvents) 
       running.catch(() => undefined);
       on.ended();
     };
+    const endWhenHung = async () => {
+      let oldest: number | undefined;
+      for (let checks = 0; !hasEnded && checks < CHECKS_MAX; ) {
+        await clock.sleep(CHECK_MS, closing.signal);
+        const [waitsLongest] = waiting.keys();
+        checks = waitsLongest !== undefined && waitsLongest === oldest ? checks + 1 : 0;
+        oldest = waitsLongest;
+      }
+      await worker.terminate();
+    };
+    // Closing ends the thread by itself.
+    endWhenHung().catch(() => undefined);
     worker.on("error", end);
     worker.on("exit", end);
     const receive = (message: FromThread) => {

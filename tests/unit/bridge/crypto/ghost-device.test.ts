@@ -1,12 +1,14 @@
 // One ghost's device: when its machine may be used, and who is told of keys.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { GhostDevices } from "../../../../src/bridge/crypto/ghost-devices.ts";
 import type { DeviceRecord } from "../../../../src/bridge/matrix/device-api.ts";
 import type { DeviceChanges } from "../../../../src/bridge/matrix/device-changes.ts";
 import type { Outcome } from "../../../../src/bridge/matrix/request-result.ts";
 import { DrawbridgeError } from "../../../../src/domain/errors.ts";
 import type { GhostMxid, RoomId } from "../../../../src/domain/identifiers.ts";
 import { closedDevice, openDevice } from "../../../support/fake-devices.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
 
 const ROOM = "!room" as RoomId;
 const CHANGES: DeviceChanges = {
@@ -243,5 +245,24 @@ describe("GhostDevice", () => {
       { deviceId: "DEVICE", epoch: 2 },
       { deviceId: "NEWDEVICE", epoch: 0 },
     ]);
+  });
+});
+
+describe("GhostDevices", () => {
+  it("a ghost whose machine hangs is left to another process after five seconds [DEL-9]", async () => {
+    const clock = new ManualClock(0);
+    const never = new Promise<never>(() => {});
+    const devices = new GhostDevices({
+      machines: () => ({ shut: () => never }),
+      ...{ clock, homeserver: {}, ghosts: {}, ledger: {} },
+    } as unknown as ConstructorParameters<typeof GhostDevices>[0]);
+    let isClosed = false;
+    const closed = devices.close("@agent_docs:a.test" as GhostMxid, false).then(() => {
+      isClosed = true;
+    });
+    await clock.advance(4_999);
+    assert.equal(isClosed, false);
+    await clock.advance(1);
+    await closed;
   });
 });

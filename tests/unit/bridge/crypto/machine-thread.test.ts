@@ -4,10 +4,12 @@ import { describe, it } from "node:test";
 import {
   createMachineThread,
   createOutbox,
+  ThreadEnded,
   type ThreadEvents,
 } from "../../../../src/bridge/crypto/machine-thread.ts";
 import { systemClock } from "../../../../src/domain/clock.ts";
 import type { GhostMxid } from "../../../../src/domain/identifiers.ts";
+import { ManualClock, settled } from "../../../support/manual-clock.ts";
 import { run } from "../../../support/temporary.ts";
 
 /** A thread that answers each question with how many came in the same message. */
@@ -16,6 +18,18 @@ const COUNTING = new URL(
     import { parentPort } from "node:worker_threads";
     parentPort.on("message", (messages) =>
       parentPort.postMessage(messages.map(({ id }) => ({ id, result: messages.length }))));`)}`,
+);
+
+/** A thread that answers what is asked of one ghost, and hangs at what is asked of another. */
+const HANGING = new URL(
+  `data:text/javascript,${encodeURIComponent(`
+    import { parentPort } from "node:worker_threads";
+    parentPort.on("message", (messages) => {
+      for (const { id, ghost } of messages) {
+        if (ghost === "@agent_hangs:a.test") for (;;);
+        parentPort.postMessage([{ id, result: "answered" }]);
+      }
+    });`)}`,
 );
 
 function counting(on: ThreadEvents) {
@@ -48,6 +62,36 @@ describe("messages to a thread of machines", () => {
     assert.equal(await shut(), 1);
     await thread.close();
     assert.deepEqual(ended, []);
+  });
+
+  it("a thread that leaves a call unanswered for two minutes is ended, which fails its calls, and another takes its place [DEL-9]", async () => {
+    const clock = new ManualClock(0);
+    const policy = { senderDevices: "allow_all" as const, verifiedIdentities: [] };
+    let ends = 0;
+    const ended = () => {
+      ends += 1;
+    };
+    const on = { lost: () => {}, ended };
+    const thread = createMachineThread({ databaseUrl: "", policy, clock, threadEntry: HANGING }, on);
+    const ask = (name: string) => thread.ask({ do: "shut", ghost: `@agent_${name}:a.test` as GhostMxid });
+    for (let minute = 0; minute < 5; minute++) {
+      assert.equal(await ask("docs"), "answered", "one that answers goes on");
+      for (let tick = 0; tick < 6; tick++) await clock.advance(10_000);
+    }
+    const calls = [ask("hangs"), ask("docs")];
+    const failed = Promise.all(calls.map((call) => assert.rejects(call, ThreadEnded)));
+    await settled();
+    // A process that was stopped for an hour sees one check in that time.
+    await clock.advance(3_600_000);
+    for (let tick = 0; tick < 11; tick++) await clock.advance(10_000);
+    assert.equal(ends, 0);
+    await clock.advance(10_000);
+    await failed;
+    assert.equal(ends, 1);
+    const next = ask("docs");
+    await clock.advance(0);
+    assert.equal(await next, "answered");
+    await thread.close();
   });
 
   it("Outbox posts held messages in order and completely, when they are due or at once by flush", () => {
