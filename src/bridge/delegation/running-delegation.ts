@@ -32,6 +32,8 @@ export interface DelegationHost {
   /** Whether one more delegation for this agent, and for a user of this server, may download an attachment. */
   mayDownload(agent: AgentId, server: ServerName): boolean;
   readonly pace: ReadPace;
+  /** A call to this agent took so long, answered or not. */
+  called(agent: AgentId, ms: number): void;
   /** Since when the bridge has been up without a gap, milliseconds since the Unix epoch. */
   readonly upSince: number;
 }
@@ -154,6 +156,7 @@ export class RunningDelegation {
         mayRepeat: async () => (await recheck(this.deps, this.claimed)).kind === "cleared" && this.mayCall,
         observe: (operation, outcome, ms) => {
           metrics.agentCall(operation, outcome, ms);
+          this.host.called(this.claimed.agentId, ms);
           this.#trace(`a2a ${operation}`, this.now - ms, outcome, outcome !== "ok");
         },
       },

@@ -1,7 +1,7 @@
 // Claims delegations that are due and runs each by itself. Invariants: never more flows than `limits.concurrency`, of one
 // agent than its share of them, and no more than half of either on streams, or of an agent's share on downloads, because both
-// last; the last quarter of the slots is for agents with a few requests in progress; leases are renewed meanwhile; a drain
-// finishes each, gives it back, or leaves it to its lease.
+// last; the last quarter of the slots is for agents with a few requests in progress, of which none took long lately; leases
+// are renewed meanwhile; a drain finishes each, gives it back, or leaves it to its lease.
 import { dirname, resolve } from "node:path";
 import { type AgentId, type ServerName, serverOf } from "../../domain/identifiers.ts";
 import { WorkLoop } from "../../runtime/work-loop.ts";
@@ -27,6 +27,8 @@ const DRAIN_GRACE_MS = 2_000;
 /** After so long without a claim the process was stopped, or the database away. */
 const GAP_MS = 60_000;
 const PASS_HEADS_MS = 5_000;
+/** An agent is slow for so many times as long as a request to it may take, from one on that took half of that. */
+const SLOW_FOR = 10;
 
 interface Claim {
   readonly claimed: ClaimedDelegation;
@@ -43,6 +45,8 @@ export class DelegationWorker implements DelegationHost {
   readonly #active = new Map<string, RunningDelegation>();
   /** The agents of questions that are being admitted and claimed. */
   readonly #reserved = new Set<Pick<ClaimedDelegation, "agentId">>();
+  /** Until when agents are slow. */
+  readonly #slowUntil = new Map<AgentId, number>();
   #claimedAt = Number.NEGATIVE_INFINITY;
   upSince = Number.NEGATIVE_INFINITY;
   readonly pace: ReadPace;
@@ -80,7 +84,7 @@ export class DelegationWorker implements DelegationHost {
   /** A slot for a question to this agent that is being admitted, as long as the agent has half of its share left. */
   reserve(agent: AgentId, holder: string): ClaimSlot | undefined {
     const isOpen = this.slots.free - this.#reserved.size > this.#kept;
-    const inProgress = isOpen ? this.#agentsInProgress() : this.#agentsOfRequests();
+    const inProgress = isOpen ? this.#agentsInProgress() : this.#agentsBeforeKept();
     const most = isOpen ? this.#shareOfAgent / 2 : this.#few;
     const ofAgent = inProgress.filter((one) => one === agent);
     const begin = ofAgent.length < most ? this.#queue.reserve() : undefined;
@@ -161,7 +165,16 @@ export class DelegationWorker implements DelegationHost {
     return agentConcurrency;
   }
 
-  /** Slots for agents with a few requests in progress: several that hang would else take all slots together. */
+  called(agent: AgentId, ms: number): void {
+    const { agentRequestTimeout } = this.#deps.limits;
+    if (ms < agentRequestTimeout / 2) return;
+    this.#slowUntil.set(agent, this.#deps.clock.now() + SLOW_FOR * agentRequestTimeout);
+  }
+
+  /**
+   * Slots for agents with a few requests in progress: several that hang would else take all slots together. Many that hang
+   * fill these too, once, for as long as a request may take; from then on they are slow.
+   */
   get #kept(): number {
     const { concurrency } = this.#deps.limits;
     return Math.max(0, Math.min(Math.floor(concurrency / 4), concurrency - this.#shareOfAgent));
@@ -181,6 +194,13 @@ export class DelegationWorker implements DelegationHost {
     return [...running.map((one) => one.claimed), ...this.#reserved, ...claimed].map((one) => one.agentId);
   }
 
+  /** The same where the kept slots are given: a slow agent counts as if it had its few. */
+  #agentsBeforeKept(claimed: readonly ClaimedDelegation[] = []): AgentId[] {
+    const now = this.#deps.clock.now();
+    const slow = [...this.#slowUntil].flatMap(([agent, until]) => (now < until ? [agent] : []));
+    return [...this.#agentsOfRequests(claimed), ...slow.flatMap((agent) => Array<AgentId>(this.#few).fill(agent))];
+  }
+
   async #claim(limit: number): Promise<Claim[]> {
     const { ledger, clock, holder, limits, mayClaim } = this.#deps;
     if (!mayClaim()) return [];
@@ -197,7 +217,7 @@ export class DelegationWorker implements DelegationHost {
     await claim(open, this.#shareOfAgent, this.#agentsInProgress());
     // What was claimed is not to wait for the end of its lease. Where less than all was due, no more is.
     if (claimed.length >= open) {
-      await claim(limit, this.#few, this.#agentsOfRequests(claimed)).catch((error: unknown) => {
+      await claim(limit, this.#few, this.#agentsBeforeKept(claimed)).catch((error: unknown) => {
         if (claimed.length === 0) throw error;
       });
     }

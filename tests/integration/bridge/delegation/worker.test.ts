@@ -156,10 +156,12 @@ describe("delegation worker", () => {
     agent.behaviour.releaseAll();
   });
 
-  it("agents that hang, however many questions they have, leave slots to the others [DEL-7]", async (t) => {
-    const { agent, fixture, harness, count } = await setUp(t);
+  /** A worker with sixteen slots, and agents that hang and have eight questions each. */
+  async function setUpHanging(t: TestContext, names: readonly string[]) {
+    const made = await setUp(t);
+    const { agent, fixture, harness, count } = made;
     agent.fault("send", { kind: "hang" }, 1_000);
-    const hanging = ["one", "two", "three", "four", "five"].map((name) => {
+    const hanging = names.map((name) => {
       const target = namedTarget(name);
       return { ...target, entry: { ...target.entry, ...harness.target?.entry } };
     });
@@ -178,15 +180,38 @@ describe("delegation worker", () => {
     });
     t.after(() => harness.during(worker.drain()));
     worker.start();
+    const askOther = async () => {
+      const other = { ghost: ghost("other"), agent: "other" as AgentId, room: room("another room") };
+      await fixture.admit([job("other", other)]);
+      const askedAt = harness.clock.now();
+      worker.wake();
+      // It is put off without a call, because agents.yaml has no such agent.
+      await harness.until(async () => (await count("agent_id = 'other' AND retry_reason IS NOT NULL")) === 1);
+      assert.ok(harness.clock.now() - askedAt <= 1_000, String(harness.clock.now() - askedAt));
+    };
+    return { ...made, worker, askOther };
+  }
+
+  it("agents that hang, however many questions they have, leave slots to the others [DEL-7]", async (t) => {
+    const names = ["one", "two", "three", "four", "five"];
+    const { agent, harness, worker, askOther } = await setUpHanging(t, names);
     await harness.until(() => agent.requestsOf("send").length >= 12, 0);
-    const other = { ghost: ghost("other"), agent: "other" as AgentId, room: room("another room") };
-    await fixture.admit([job("other", other)]);
-    const askedAt = harness.clock.now();
-    worker.wake();
-    // It is put off without a call, because agents.yaml has no such agent.
-    await harness.until(async () => (await count("agent_id = 'other' AND retry_reason IS NOT NULL")) === 1);
-    assert.ok(harness.clock.now() - askedAt <= 1_000, String(harness.clock.now() - askedAt));
+    await askOther();
     assert.equal(worker.reserve("one" as AgentId, "one"), undefined);
+    const slot = worker.reserve("other" as AgentId, "one");
+    assert.ok(slot !== undefined);
+    slot.end(undefined);
+  });
+
+  it("agents that hang, however many they are, leave a quarter of the slots to the others once a call to each has ended [DEL-7]", async (t) => {
+    const names = ["one", "two", "three", "four", "five", "six", "seven", "eight"];
+    const { agent, harness, worker, askOther } = await setUpHanging(t, names);
+    await harness.until(() => worker.slots.free === 0 && agent.requestsOf("send").length === 16, 0);
+    await harness.clock.advance(harness.deps.limits.agentRequestTimeout);
+    await harness.until(() => agent.requestsOf("send").length >= 28, 0);
+    await askOther();
+    assert.equal(worker.slots.free, 4);
+    assert.equal(worker.reserve("eight" as AgentId, "one"), undefined, "it hung before");
     const slot = worker.reserve("other" as AgentId, "one");
     assert.ok(slot !== undefined);
     slot.end(undefined);
