@@ -198,7 +198,10 @@ export class DelegationWorker implements DelegationHost {
   #agentsBeforeKept(claimed: readonly ClaimedDelegation[] = []): AgentId[] {
     const now = this.#deps.clock.now();
     const slow = [...this.#slowUntil].flatMap(([agent, until]) => (now < until ? [agent] : []));
-    return [...this.#agentsOfRequests(claimed), ...slow.flatMap((agent) => Array<AgentId>(this.#few).fill(agent))];
+    return [
+      ...this.#agentsOfRequests(claimed),
+      ...slow.flatMap((agent) => Array<AgentId>(this.#few).fill(agent)),
+    ];
   }
 
   async #claim(limit: number): Promise<Claim[]> {

@@ -1,6 +1,6 @@
-// How much of each agent, or of each server, one claim may still take of a process's slots.
-// Invariant: no more than `size` are claimed at a time while `full` are left out, so whichever agents or servers they turn
-// out to be of, none gets more than its share. Those with more than half of it in progress come last.
+// How much of each agent, server or room one claim may still take of a process's slots.
+// Invariant: no more than `size` are claimed at a time while `full` are left out, so whichever agents, servers or rooms they
+// turn out to be of, none gets more than its share. Those with more than half of it in progress come last.
 
 export interface Share<Key extends string> {
   readonly most: number;
@@ -52,5 +52,29 @@ export class Shares<Key extends string> {
 
   #left(key: Key): number {
     return this.#most - (this.#inProgress.get(key) ?? 0);
+  }
+}
+
+/** Claims up to `limit`, and of none more than its share. @param claim claims so many, and nothing of what is full */
+export async function claimInShares<Key extends string, Row>(
+  { limit, share }: { readonly limit: number; readonly share?: Share<Key> | undefined },
+  claim: (most: number, full: readonly Key[]) => Promise<readonly Row[]>,
+  keyOf: (row: Row) => Key | undefined,
+): Promise<Row[]> {
+  const shares = new Shares(share);
+  const claimed: Row[] = [];
+  for (;;) {
+    const most = Math.min(limit - claimed.length, shares.size);
+    if (most === 0) return claimed;
+    try {
+      const found = await claim(most, shares.full);
+      claimed.push(...found);
+      for (const key of found.map(keyOf)) if (key !== undefined) shares.take(key);
+      if (found.length < most && !shares.next()) return claimed;
+    } catch (error) {
+      // What was claimed before is not to wait for the end of its lease.
+      if (claimed.length === 0) throw error;
+      return claimed;
+    }
   }
 }

@@ -7,7 +7,7 @@
 import type { Pool } from "pg";
 import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
 import type { LedgerSettings, RoomStateEvent } from "./admission-types.ts";
-import { type Share, Shares } from "./claim-shares.ts";
+import { claimInShares, type Share } from "./claim-shares.ts";
 import { encryptedRoomMarker } from "./notices.ts";
 import { type ClaimRequest, claimValues, type Queryable, statement, toTime } from "./postgres.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
@@ -112,27 +112,17 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
     write.run(pool, [...mine(membership), toTime(time)]);
   return {
     /** @param request `allowed`: the servers that an agent allows */
-    async claim(
+    claim(
       request: ClaimRequest & {
         readonly share?: Share<InvitingServer>;
         readonly allowed?: ReadonlySet<string>;
       },
     ) {
-      const shares = new Shares(request.share);
-      const claimed: ClaimedMembership[] = [];
-      for (;;) {
-        const limit = Math.min(request.limit - claimed.length, shares.size);
-        if (limit === 0) return claimed;
-        const values = [
-          ...claimValues({ ...request, limit }).slice(0, 4),
-          shares.full,
-          [...(request.allowed ?? [])],
-        ];
-        const found = await CLAIM.rows(pool, values);
-        for (const { invitingServer } of found) if (invitingServer !== undefined) shares.take(invitingServer);
-        claimed.push(...found);
-        if (found.length < limit && !shares.next()) return claimed;
-      }
+      const claim = (limit: number, full: readonly InvitingServer[]) => {
+        const values = claimValues({ ...request, limit }).slice(0, 4);
+        return CLAIM.rows(pool, [...values, full, [...(request.allowed ?? [])]]);
+      };
+      return claimInShares(request, claim, ({ invitingServer }) => invitingServer);
     },
 
     recordJoined: recordAt(JOINED),

@@ -4,6 +4,7 @@
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId, TransactionId, UserId } from "../../domain/identifiers.ts";
 import type { NewNotice } from "./admission-types.ts";
+import { claimInShares, type Share } from "./claim-shares.ts";
 import { type ClaimRequest, canServe, claimValues, type Queryable, statement, toTime } from "./postgres.ts";
 import type { CancelReason, NoticeKind, NoticeReason, TerminalStage } from "./states.ts";
 import { noticeTransactionId } from "./transaction-ids.ts";
@@ -130,7 +131,8 @@ export interface ClaimedNotice {
 
 const CLAIM = statement<ClaimedNotice>("claim_notices")`
   WITH due AS MATERIALIZED (
-    SELECT id FROM bridge_notices WHERE due_at <= $2 AND ${canServe("$5", "ghost_mxid", "room_id")}
+    SELECT id FROM bridge_notices
+    WHERE due_at <= $2 AND ${canServe("$5", "ghost_mxid", "room_id")} AND room_id <> ALL ($6::text[])
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_notices n SET due_at = $3, holder = $4, fence = n.fence + 1
@@ -154,7 +156,12 @@ export function createNotices(pool: Pool) {
   const update = (write: typeof SENT, { noticeId, fence }: ClaimedNotice, ...values: (EventId | Date)[]) =>
     write.run(pool, [noticeId, fence, ...values]);
   return {
-    claim: (request: ClaimRequest) => CLAIM.rows(pool, claimValues(request)),
+    claim: (request: ClaimRequest & { readonly share?: Share<RoomId> }) =>
+      claimInShares(
+        request,
+        (limit, full: readonly RoomId[]) => CLAIM.rows(pool, [...claimValues({ ...request, limit }), full]),
+        ({ roomId }) => roomId,
+      ),
 
     /** @throws DrawbridgeError `lease_lost` when another worker has claimed it: this one must not send it */
     async recordAttempt({ noticeId, fence }: ClaimedNotice, now: number): Promise<undefined> {

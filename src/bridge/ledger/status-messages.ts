@@ -4,6 +4,7 @@
 import type { Pool } from "pg";
 import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
 import { Batches } from "../../runtime/concurrency.ts";
+import { claimInShares, type Share } from "./claim-shares.ts";
 import type { ContentKeys } from "./content-keys.ts";
 import { HELD, heldBy, type Lease } from "./leases.ts";
 import {
@@ -62,7 +63,8 @@ const CLAIM = statement<Omit<ClaimedStatus, "report"> & { readonly report?: Buff
   WITH due AS MATERIALIZED (
     SELECT delegation_id FROM bridge_statuses
     WHERE due_at <= $2
-      AND (SELECT ${canServe("$5", "d.ghost_mxid", "d.room_id")} FROM bridge_delegations d WHERE d.id = delegation_id)
+      AND (SELECT ${canServe("$5", "d.ghost_mxid", "d.room_id")} AND d.room_id <> ALL ($6::text[])
+        FROM bridge_delegations d WHERE d.id = delegation_id)
     ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
   )
   UPDATE bridge_statuses s SET due_at = $3, holder = $4, fence = s.fence + 1
@@ -123,9 +125,13 @@ export function createStatuses(pool: Pool, keys: ContentKeys) {
   });
 
   return {
-    async claim(request: ClaimRequest): Promise<ClaimedStatus[]> {
+    async claim(request: ClaimRequest & { readonly share?: Share<RoomId> }): Promise<ClaimedStatus[]> {
       await FIND.run(pool, [toTime(request.now), toTime(request.now - STATUS_AFTER_MS)]);
-      const claimed = await CLAIM.rows(pool, claimValues(request));
+      const claimed = await claimInShares(
+        request,
+        (limit, full: readonly RoomId[]) => CLAIM.rows(pool, [...claimValues({ ...request, limit }), full]),
+        ({ roomId }) => roomId,
+      );
       // A report that no key opens is left out: it must not stop the status messages of other questions.
       return claimed.map(({ report, ...row }) => ({
         ...row,

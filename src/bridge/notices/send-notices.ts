@@ -1,6 +1,7 @@
 // Sends the notices that the ledger holds: each once, by the ghost it belongs to.
 // Invariants: a notice is sent under its stored transaction ID with the attempt recorded first, so that nothing repeats it; a
-// room that cannot be written to ends it, everything else is retried with growing waits, for a week.
+// room that cannot be written to ends it, everything else is retried with growing waits, for a week; one room
+// takes its share of the places.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -19,6 +20,7 @@ import type { TextsOf } from "../texts/language-of-room.ts";
 import { type DirectoryLine, noticeContent } from "./notice-event.ts";
 
 const BATCH = 16;
+const ROOM_SHARE = BATCH / 4;
 const LEASE_MS = 3 * 60_000;
 const BACKOFF = { firstMs: 2_000, maxMs: 10 * 60_000 };
 /** Longer than any outage. A ghost's device that has stopped may never be reset. */
@@ -79,7 +81,11 @@ export function createNoticeQueue(deps: NoticeDependencies): WorkQueue<ClaimedNo
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => ledger.notices.claim(dueNow(clock, limit, LEASE_MS)),
+    claim: (limit, claimed) =>
+      ledger.notices.claim({
+        ...dueNow(clock, limit, LEASE_MS),
+        share: { most: ROOM_SHARE, inProgress: claimed.map(({ roomId }) => roomId) },
+      }),
     work: send,
     putOff: (notice) => ledger.notices.defer(notice, clock.now() + backoffMs(BACKOFF, notice.attempts)),
     onError: (error) => {

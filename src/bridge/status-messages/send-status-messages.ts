@@ -1,6 +1,7 @@
 // Shows how far delegations are that take long: one message each, edited in place, pinned while the work goes on. Invariants:
 // the message is sent once, under one transaction ID, and each try of an edit has one of its own; a status that cannot be
-// shown delays no answer; nothing of its own stays pinned when a delegation has ended, unless the room refuses.
+// shown delays no answer, and one room takes its share of the places; nothing of its own stays pinned when a delegation has
+// ended, unless the room refuses.
 import type { Logger } from "pino";
 import { sha256Tagged } from "../../domain/digest.ts";
 import { errorName } from "../../domain/errors.ts";
@@ -23,6 +24,7 @@ import type { Texts } from "../texts/en.ts";
 import type { TextsOf } from "../texts/language-of-room.ts";
 
 const BATCH = 16;
+const ROOM_SHARE = BATCH / 4;
 const LEASE_MS = 60_000;
 /** How often a message is looked at, and so the least time between two edits of it. */
 const POLL_MS = 3_000;
@@ -126,7 +128,11 @@ export function createStatusQueue(deps: StatusDependencies): WorkQueue<ClaimedSt
   return new WorkQueue({
     clock,
     concurrency: BATCH,
-    claim: (limit) => statuses.claim(dueNow(clock, limit, LEASE_MS)),
+    claim: (limit, claimed) =>
+      statuses.claim({
+        ...dueNow(clock, limit, LEASE_MS),
+        share: { most: ROOM_SHARE, inProgress: claimed.map(({ roomId }) => roomId) },
+      }),
     work: show,
     putOff: (status) => again(status, POLL_MS),
     onError: (error) => {

@@ -346,6 +346,21 @@ describe("memberships and notices with a faulty homeserver", () => {
     await memberships.drain();
   });
 
+  it("a slow room takes a quarter of the places for notices, and another room is told meanwhile [DEL-10] [NOT-1]", async (t) => {
+    const isSlow = (path: string) => path.includes(encodeURIComponent("!slow"));
+    const script: Script = ({ path }) => (isSlow(path) ? "hang" : { body: { event_id: "$said" } });
+    const { server, rows, notices } = await fixture(t, script, 500);
+    await rows(
+      `INSERT INTO bridge_notices (marker, kind, room_id, ghost_mxid, transaction_id, created_at, due_at)
+       SELECT 'm' || n, 'delegation_failed', '!slow', $1, 't' || n, $2, $2 FROM generate_series(1, 40) n`,
+      [ghost(), new Date(T0 - 60_000)],
+    );
+    await notices.round();
+    const sent = server.requests.filter(({ path }) => path.includes("/send/"));
+    assert.equal(sent.filter(({ path }) => isSlow(path)).length, 4);
+    assert.equal(sent.length, 5);
+  });
+
   it("an invitation of a ghost that no agent has any more is declined after half a minute", async (t) => {
     const { server, clock, rows, common } = await fixture(t, nobodyJoined);
     const memberships = createMembershipQueue({ ...common, agents: testDirectory({}) });

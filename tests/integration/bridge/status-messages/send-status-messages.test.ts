@@ -7,9 +7,10 @@ import { plainRoomsOnly } from "../../../../src/bridge/matrix/send-once.ts";
 import { createStatusQueue } from "../../../../src/bridge/status-messages/send-status-messages.ts";
 import { EN } from "../../../../src/bridge/texts/en.ts";
 import { systemRandom } from "../../../../src/domain/clock.ts";
+import { eventually } from "../../../support/encrypted-bridge.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type SlowScript, scriptedHomeserver } from "../../../support/http-server.ts";
-import { ACCEPTED, job, ledgerFixture, T0 } from "../../../support/ledger.ts";
+import { ACCEPTED, job, ledgerFixture, room, T0 } from "../../../support/ledger.ts";
 import { recordedLog } from "../../../support/recorded-log.ts";
 
 const LATER = T0 + 6_000;
@@ -23,7 +24,9 @@ async function setUp(t: TestContext) {
   let isMuted = false;
   let refusesPins = false;
   let hanging: { reached: () => void; goneOn: Promise<void> } | undefined;
+  const slowEnds = Promise.withResolvers<void>();
   const script: SlowScript = async ({ method, path, body }) => {
+    if (path.includes(encodeURIComponent("!slow"))) await slowEnds.promise;
     if (isAway) return { status: 503, body: {} };
     if (path.includes("/send/")) {
       if (isMuted) return { status: 403, body: { errcode: "M_FORBIDDEN" } };
@@ -80,7 +83,8 @@ async function setUp(t: TestContext) {
   const until = async (end: number, stepMs: number) => {
     for (let now = clock.now() + stepMs; now <= end; now += stepMs) await at(now);
   };
-  return { ...fixture, server, clock, other, at, until, set, hang, bodies, pinned: () => pinned };
+  const of = { server, clock, other, at, until, set, hang, bodies, pinned: () => pinned };
+  return { ...fixture, ...of, slowEnds };
 }
 
 const FAILED = { state: "failed", stage: "follow", reason: "agent_failed" } as const;
@@ -149,6 +153,19 @@ describe("status messages", () => {
     ]);
     await at(LATER + 60_000);
     assert.equal(bodies().length, 3);
+  });
+
+  it("a slow room takes a quarter of the places, and a question of another room says meanwhile that it waits [DEL-6] [DEL-10]", async (t) => {
+    const { admit, at, server, slowEnds } = await setUp(t);
+    await admit(Array.from({ length: 20 }, (_, index) => job(`s${index}`, { room: room("slow") })));
+    await admit([job("one")]);
+    const shown = at(LATER);
+    const requests = (part: string) => server.requests.filter(({ path }) => path.includes(part)).length;
+    const told = async () => requests(`${encodeURIComponent("!r")}/send/`) === 1 || undefined;
+    await eventually("the other room is told", told, 5_000);
+    assert.equal(requests(encodeURIComponent("!slow")), 4);
+    slowEnds.resolve();
+    await shown;
   });
 
   it("a task that ends before its message was due has none, and nothing of its report is kept [DEL-6]", async (t) => {
