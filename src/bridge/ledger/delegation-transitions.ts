@@ -82,6 +82,7 @@ const SOURCE_OF = statement<{ event: EventId; ghost: GhostMxid; room: RoomId; ca
 
 export const sourceOf = (on: Queryable, lease: Lease) => SOURCE_OF.held(on, heldBy(lease), nameOf(lease));
 
+// That an operator has canceled one question says nothing about an agent whose card is not trusted, though both are told alike.
 const FINISH = statement<{ reason: TerminalReason }>("finish")`
   WITH last_send AS (
     SELECT $8::bigint AS id, $9::text AS event_id
@@ -114,7 +115,7 @@ const FINISH = statement<{ reason: TerminalReason }>("finish")`
     WHERE $11::text IS NOT NULL AND NOT EXISTS (
       SELECT FROM bridge_notices n
       WHERE $13::timestamptz IS NOT NULL AND n.room_id = m.room_id AND n.kind = $11
-        AND n.ghost_mxid = m.ghost_mxid AND n.created_at > $13)
+        AND n.ghost_mxid = m.ghost_mxid AND n.created_at > $13 AND n.reason IS DISTINCT FROM 'operator_canceled')
     ON CONFLICT DO NOTHING
   )
   SELECT terminal_reason AS reason FROM moved`;

@@ -1,7 +1,9 @@
 // How often notices are sent, and by which worker.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import type { DelegationOutcome } from "../../../../src/bridge/ledger/delegation-transitions.ts";
 import { writeNotices } from "../../../../src/bridge/ledger/notices.ts";
+import { createOperations } from "../../../../src/bridge/ledger/operator-commands.ts";
 import { STATUS_AFTER_MS } from "../../../../src/bridge/ledger/status-messages.ts";
 import type { EventId } from "../../../../src/domain/identifiers.ts";
 import {
@@ -60,6 +62,29 @@ describe("notices", () => {
     await writeNotices(pool, [{ ...told, source: event("q2") }], T0 + 1, 0);
     const written = await rows("SELECT source_event_id AS event FROM bridge_notices ORDER BY id");
     assert.deepEqual(written, [{ event: event("q1") }, { event: event("q2") }]);
+  });
+
+  it("tells of an agent whose card is not trusted, once, though an operator has just canceled a question to it [NOT-1] [OPS-1]", async (t) => {
+    const { pool, delegations, admit, claimOne, rows } = await ledgerFixture(t);
+    await admit(["q1", "q2", "q3"].map((name) => job(name)));
+    const finishNext = async (outcome: DelegationOutcome, now: number) =>
+      delegations.finish((await claimOne({ now })).lease, outcome, now);
+    const { cancelDelegation } = createOperations(pool, NOTICE_INTERVAL_MS);
+    const untrusted = {
+      state: "denied",
+      stage: "agent_card",
+      reason: "agent_card_untrusted",
+      notice: "delegation_stopped",
+    } as const;
+    const first = await claimOne();
+    assert.equal(await cancelDelegation(first.lease.delegationId, T0), "requested");
+    await delegations.finish(first.lease, { ...untrusted, state: "canceled", stage: "dispatch" }, T0);
+    for (const now of [T0 + 1, T0 + 2]) await finishNext(untrusted, now);
+    const told = await rows("SELECT source_event_id AS event, reason FROM bridge_notices ORDER BY id");
+    assert.deepEqual(told, [
+      { event: event("q1"), reason: "operator_canceled" },
+      { event: event("q2"), reason: "agent_card_untrusted" },
+    ]);
   });
 
   it("refuses an attempt to send an abandoned event, and a notice that another worker has claimed [DEL-4]", async (t) => {
