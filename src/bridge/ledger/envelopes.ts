@@ -180,10 +180,12 @@ export function createIntakeEnvelopes(pool: Pool, roomGateMs: number, noticeInte
       );
       if (late.length > 0) {
         const roomIds = late.map(({ room }) => room);
-        await inRooms(pool, roomIds, async (client) => ({
+        const givenUp = inRooms(pool, roomIds, async (client) => ({
           result: undefined,
           sent: GIVE_UP_PLACES.rows(client, [late.map(({ event }) => event), toTime(request.now)]),
         }));
+        // What was claimed is not to wait for the end of its lease. What keeps its place is due again once it is deferred.
+        await givenUp.catch(() => undefined);
       }
       return claimed.sort((left, right) => (left.place ?? 0) - (right.place ?? 0));
     },

@@ -12,10 +12,13 @@ import {
   envelope,
   event,
   ghost,
+  interrupted,
   job,
   KEY_WAIT_MS,
   LEASE_MS,
   ledgerFixture,
+  ledgerOn,
+  ROOM_GATE_MS,
   room,
   seat,
   T0,
@@ -294,6 +297,23 @@ describe("intake envelopes", () => {
       "SELECT counted_open + admitted - counted_at_admitted AS most FROM bridge_capacity",
     );
     assert.equal(Number(bound?.["most"]), 1);
+  });
+
+  it("are worked on though the places of those that waited too long could not be given up, which the next claim does [ENC-10]", async (t) => {
+    const { pool, ledger, admit, rows } = await ledgerFixture(t);
+    await admit([], arrivals(envelope("e1"), job("q2"), envelope("f1", { room: room("s") })));
+    const failing = interrupted(pool, (statement) => {
+      if (statement === "give_up_places") throw new Error("canceling statement due to statement timeout");
+    });
+    const late = T0 + ROOM_GATE_MS;
+    const claimed = await claimEnvelopes(ledgerOn(failing, ROOM_GATE_MS).ledger, late);
+    assert.deepEqual(claimed.map((one) => one.event).toSorted(), [event("e1"), event("f1")]);
+    const head =
+      "SELECT head_seq::int AS head, head_at IS NOT NULL AS turn FROM bridge_rooms WHERE room_id = '!r'";
+    assert.deepEqual(await rows(head), [{ head: 1, turn: false }]);
+    for (const one of claimed) await ledger.envelopes.defer(one, late + LEASE_MS);
+    assert.equal((await claimEnvelopes(ledger, late)).length, 2);
+    assert.deepEqual(await rows(head), [{ head: 2, turn: true }]);
   });
 
   it("of a used message index are replays under another event ID [ENC-9]", async (t) => {
