@@ -96,7 +96,7 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
     });
   }
 
-  /** False when another bridge has moved the position meanwhile. */
+  /** False when another process has moved the position meanwhile. */
   async function move(ghost: GhostMxid, next: string): Promise<boolean> {
     try {
       await positions.set(ghost, next, stored.get(ghost));
@@ -104,7 +104,8 @@ export function createRoomCatchup(options: RoomCatchupOptions) {
       return true;
     } catch (error) {
       if (!isLeaseLost(error)) throw error;
-      log.warn({ ghost }, "another bridge runs the catchup of rooms as well");
+      // As at each start beside another process, because both read.
+      log.debug({ ghost }, "another process has moved the position of the catchup of rooms");
       return false;
     }
   }

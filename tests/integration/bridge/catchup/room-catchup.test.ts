@@ -1,7 +1,6 @@
 // Rooms that have more than is held at once, caught up from a homeserver that does as the test says.
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
-import { pino } from "pino";
 import type { FoundBounds } from "../../../../src/bridge/catchup/found-events.ts";
 import { createRoomCatchup } from "../../../../src/bridge/catchup/room-catchup.ts";
 import { SyncApi } from "../../../../src/bridge/catchup/sync-api.ts";
@@ -10,6 +9,7 @@ import type { EventId, GhostMxid } from "../../../../src/domain/identifiers.ts";
 import { namedTarget } from "../../../support/agents.ts";
 import { ghostSide } from "../../../support/ghosts.ts";
 import { type ScriptedAnswer, scriptedHomeserver } from "../../../support/http-server.ts";
+import { recordedLog } from "../../../support/recorded-log.ts";
 
 const { ghost } = namedTarget("docs");
 const signal = new AbortController().signal;
@@ -94,6 +94,7 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
   const taken: string[] = [];
   const handled = new Set<EventId>();
   const orders: unknown[] = [];
+  const { log, lines } = recordedLog();
   const rooms = createRoomCatchup({
     api,
     ghosts: side.ghosts,
@@ -114,10 +115,12 @@ async function reading(t: TestContext, bounds: FoundBounds, answers?: AnswerBoun
       return { admitted: events.length };
     },
     catchupRoomState: async (who, inRooms) => void state.settled.push([who, inRooms]),
-    log: pino({ level: "silent" }),
+    log,
     bounds,
   });
-  return { rooms, positions, taken, handled, orders, state };
+  /** Messages that were logged as warnings, or as worse. */
+  const warned = () => lines.filter((line) => Number(line["level"]) >= 40).map((line) => line["msg"]);
+  return { rooms, positions, taken, handled, orders, state, warned };
 }
 
 const all = (from = 0) =>
@@ -209,7 +212,7 @@ describe("RoomCatchup", () => {
   });
 
   it("a position that another bridge has moved stays there, and the next round reads from it [INT-8]", async (t) => {
-    const { rooms, positions, taken, state } = await reading(t, FEW);
+    const { rooms, positions, taken, state, warned } = await reading(t, FEW);
     // Read from s0, while another has come to s9.
     state.fail = () => {
       positions.set(ghost, "s9");
@@ -220,6 +223,7 @@ describe("RoomCatchup", () => {
     state.fail = () => false;
     await rooms.quietly([ghost], signal);
     assert.equal(state.since.at(-1), "s9");
+    assert.deepEqual(warned(), [], "it happens at each start of a process beside another");
   });
 
   it("a position that another bridge moves while events are held is read from in the next round [INT-8]", async (t) => {
