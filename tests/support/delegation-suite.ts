@@ -109,11 +109,13 @@ async function setUpDelegation(
   const questions = new Map<string, Question>();
   let known = -1;
   const refresh = async () => {
-    if (known === harness.ended) return;
-    known = harness.ended;
-    for (const row of (await fixture.pool.query<Question>(QUESTIONS)).rows) {
-      const question = questions.get(row.event);
-      if (question !== undefined) Object.assign(question, row, { outcome: row.outcome ?? undefined });
+    // Also what changed while it was read: a condition is checked on what is in the ledger then.
+    while (known !== harness.ended) {
+      known = harness.ended;
+      for (const row of (await fixture.pool.query<Question>(QUESTIONS)).rows) {
+        const question = questions.get(row.event);
+        if (question !== undefined) Object.assign(question, row, { outcome: row.outcome ?? undefined });
+      }
     }
   };
   const harness = delegationHarness(t, {
