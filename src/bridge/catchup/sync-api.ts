@@ -19,7 +19,7 @@ export type Reader = Pick<GhostActor, "ghost" | "signal">;
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
 /** Of a page of a room's past, and of one answer about all rooms; above it a smaller one is requested. */
-const ANSWER_BOUNDS = { pageBytesMax: 64 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
+const ANSWER_BOUNDS = { pageBytesMax: 16 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
 /**
  * Of the smaller answer, which has one event of each room without its content. An invitation may be longer, and a room
  * whose event names a long "membership", or of a homeserver that leaves no content out. Where that leaves invitations
