@@ -1,6 +1,6 @@
 // Which ghosts are in which rooms, and the task that each has there: answer an invitation, read the room, or leave.
-// Invariants: the result of a task is recorded only under the fence it was claimed with, which a newer membership event
-// raises; of the invitations of one server, or of all that no agent allows, no more are claimed than its share; events may
+// Invariants: the result of a task, but for the room's encryption, is recorded only under the fence it was claimed with, which
+// a newer membership event raises; of the invitations of one server, or of all that no agent allows, no more are claimed than its share; events may
 // arrive in another order than they happened, and the homeserver passes on some that are not part of their room, so that
 // what is told of a ghost that is in a room, or of its encryption, and a change in a room of few people, leads to a task:
 // only what is read of the room counts.
@@ -48,7 +48,8 @@ const JOINED = statement("membership_joined")`
     membership = 'join', inactive_since = NULL, invited_at = NULL, task = 'settle', due_at = $4, attempts = 0
   ${MINE}`;
 
-// $4: encrypted; $5: members without ghosts, which are looked up in a hash: of a large room each of the recorded ones is.
+// $4: encrypted, which a room stays: it counts whatever has come of the task, which members could raise the fence of again and
+// again. $5: members without ghosts, which are looked up in a hash: of a large room each of the recorded ones is.
 const ROOM_READ = statement("room_facts")`
   WITH settled AS (
     UPDATE bridge_ghost_rooms SET
@@ -57,7 +58,7 @@ const ROOM_READ = statement("room_facts")`
       due_at = CASE WHEN cardinality($5::text[]) = 0 THEN $6::timestamptz END, attempts = 0
     ${MINE} RETURNING room_id, ghost_mxid
   ), room AS (
-    INSERT INTO bridge_rooms AS r (room_id, encrypted) SELECT room_id, $4 FROM settled
+    INSERT INTO bridge_rooms AS r (room_id, encrypted) SELECT $1, $4::boolean WHERE $4 OR EXISTS (SELECT FROM settled)
     ON CONFLICT (room_id) DO UPDATE SET encrypted = r.encrypted OR excluded.encrypted
   ), gone AS (
     DELETE FROM bridge_room_members m USING settled s

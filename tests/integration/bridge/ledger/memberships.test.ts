@@ -83,6 +83,24 @@ describe("memberships", () => {
     assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
   });
 
+  it("takes a room for encrypted as soon as that was read, though somebody came or went meanwhile [ENC-7]", async (t) => {
+    const { ledger, admit, rows } = await ledgerFixture(t);
+    const settle = async (encrypted: boolean) => {
+      const [settling] = await ledger.memberships.claim({ limit: 1, now: T0, leaseUntil: T0 + LEASE_MS });
+      assert.ok(settling);
+      const user = "@bob:b.test" as UserId;
+      await admit([], { roomState: [{ kind: "member", room: room("r"), position: 0, user, joined: true }] });
+      await ledger.memberships.recordRoomFacts(settling, { encrypted, members: [ghost()] }, T0);
+      return await ledger.memberships.isRoomEncrypted(room("r"));
+    };
+    await admit([], { roomState: [joined()] });
+    assert.equal(await settle(false), false);
+    assert.deepEqual(await rows("SELECT FROM bridge_rooms"), []);
+    assert.equal(await settle(true), true);
+    assert.equal(await settle(false), true);
+    assert.deepEqual(await rows("SELECT task FROM bridge_ghost_rooms"), [{ task: "settle" }]);
+  });
+
   it("keeps an invitation when an older leave arrives after it, and drops it when it was withdrawn", async (t) => {
     const { admit, rows } = await ledgerFixture(t);
     const receive = (membership: "invite" | "leave", originServerTs: number) =>
