@@ -19,7 +19,7 @@ export type Reader = Pick<GhostActor, "ghost" | "signal">;
 export const WATCH_MS = 30_000;
 const WATCH_GRACE_MS = 15_000;
 /** Of a page of a room's past, and of one answer about all rooms; above it a smaller one is requested. */
-const ANSWER_BOUNDS = { pageBytesMax: 16 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
+const ANSWER_BOUNDS = { pageBytesMax: 32 * 1024 * 1024, changesBytesMax: 16 * 1024 * 1024 };
 /**
  * Of the smaller answer, which has one event of each room without its content. An invitation may be longer, and a room
  * whose event names a long "membership", or of a homeserver that leaves no content out. Where that leaves invitations
@@ -171,7 +171,7 @@ export class SyncApi {
   /** `GET /rooms/{room}/messages` from `from` back to `since`, newest first, without what a transaction's events are read without. */
   async pageBack(reader: Reader, room: RoomId, from: string, since: string | undefined) {
     const { pageBytesMax: bytesMax } = this.#bounds;
-    const bounds = { elementBytesMax: bytesMax, bytesMax, readBytesMax: bytesMax };
+    const bounds = { elementBytesMax: bytesMax, bytesMax, readBytesMax: 2 * bytesMax };
     const read = (limit: number) =>
       this.#http.request("messages_back", "GET", ["rooms", room, "messages"], {
         query: { to: since, dir: "b", from, limit: String(limit), filter: PAGE_FILTER },
