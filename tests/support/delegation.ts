@@ -209,8 +209,7 @@ export function delegationHarness(t: TestContext, options: HarnessOptions): Harn
     ...connections,
     fetch: async (url, init) => {
       const response = await counted(connections.fetch(url, init));
-      if (response.body === null) return response;
-      const isStream = response.headers["content-type"]?.startsWith("text/event-stream") === true;
+      const isStream = String(response.headers["content-type"]).startsWith("text/event-stream");
       return { ...response, body: ReadableStream.from<Uint8Array>(countedBody(response.body, isStream)) };
     },
   });

@@ -2,7 +2,6 @@
 // Invariants: the token goes to the chosen interface only (no redirect is followed); bodies are bounded; a refusal by the
 // gateway is recognised by its status before anything reads its body; an exchange serves one request; a connection to an
 // address that is not public is made, and used, only for a request that may go there.
-import type { IncomingHttpHeaders } from "node:http";
 import { request } from "undici";
 import { httpAgent } from "../../../runtime/http.ts";
 import { type Resolve, resolveShared } from "../../../runtime/name-lookups.ts";
@@ -54,26 +53,26 @@ export class Exchange {
     const [after, type] = [headers["retry-after"], String(headers["content-type"] ?? "")];
     this.retryAfter = after && String(after);
     if (NOT_THE_AGENTS.has(status) || (status >= 300 && status < 400)) {
-      await response.body?.cancel().catch(() => undefined);
+      await response.body.cancel().catch(() => undefined);
       throw new Error(`refused with status ${status}`);
     }
     if (Number(headers["content-length"] ?? 0) > this.#options.bytesMax) {
       this.fault = "too_large";
-      await response.body?.cancel().catch(() => undefined);
+      await response.body.cancel().catch(() => undefined);
       throw new Error("the response is too large");
     }
     return new Response(this.#guard(response, type), { status, headers: { "content-type": type } });
   };
 
-  #guard(response: AgentHttpResponse, type: string) {
-    if (response.body === null || response.status === 204) return null;
+  #guard({ status, body }: Awaited<ReturnType<AgentHttp["fetch"]>>, type: string) {
+    if (status === 204) return null;
     const onFault = (fault: BodyFault) => {
       this.fault = fault;
     };
     const { bytesMax, isSoundEvent, onRead } = this.#options;
     return type.startsWith("text/event-stream")
-      ? boundedEvents(response.body, bytesMax, isSoundEvent, onFault, onRead)
-      : boundedBody(response.body, bytesMax, onFault, onRead);
+      ? boundedEvents(body, bytesMax, isSoundEvent, onFault, onRead)
+      : boundedBody(body, bytesMax, onFault, onRead);
   }
 }
 
@@ -97,12 +96,6 @@ interface AgentHttpInit {
   readonly mayBePrivate: boolean;
 }
 
-interface AgentHttpResponse {
-  readonly status: number;
-  readonly headers: IncomingHttpHeaders;
-  readonly body: ReadableStream<Uint8Array> | null;
-}
-
 export type AgentHttp = ReturnType<typeof createAgentHttp>;
 
 const CONNECT_TIMEOUT_MS = 10_000;
@@ -115,8 +108,7 @@ export function createAgentHttp(resolve: Resolve = resolveShared) {
   const publicOnly = httpAgent({ ...unlimited, connect: { ...connect, lookup: publicLookup(resolve) } });
   return {
     /** Makes one request. Rejects with the connection's error, whose `code` says what happened. */
-    async fetch(url: string, init: AgentHttpInit): Promise<AgentHttpResponse> {
-      const { mayBePrivate, ...asked } = init;
+    async fetch(url: string, { mayBePrivate, ...asked }: AgentHttpInit) {
       if (!mayBePrivate) assertPublicHost(url);
       const dispatcher = mayBePrivate ? anywhere : publicOnly;
       const { statusCode: status, headers, body } = await request(url, { ...asked, dispatcher });

@@ -41,7 +41,7 @@ function clientOf(
         fetch: async () => ({
           status,
           headers: { "content-type": type },
-          body: new Response(body).body,
+          body: new Response(body).body ?? assert.fail("a text has a body"),
         }),
       },
     },
