@@ -6,7 +6,6 @@ import type { NewDelegation, NewEdit, Subject, WaitingQuestion } from "../ledger
 import { promptOf } from "./question-text.ts";
 import { type MessageEvent, ownIn } from "./read-events.ts";
 
-type NameOf = (ghost: GhostMxid) => string | undefined;
 type Edit = Pick<MessageEvent, "room" | "sender" | "replaces">;
 
 /** The open delegations of the question that an event replaces. */
@@ -26,7 +25,7 @@ export function editsOf(
   edit: MessageEvent,
   subjects: readonly Subject[],
   added: readonly NewDelegation[],
-  nameOf: NameOf,
+  nameOf: (ghost: GhostMxid) => string | undefined,
 ): NewEdit[] {
   const { event, room, sender, replaces, originServerTs, indexDigest, attachment } = edit;
   const by = { event, room, sender, originServerTs, indexDigest, attachment };
