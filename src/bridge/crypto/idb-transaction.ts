@@ -57,10 +57,9 @@ export class Transaction {
   readonly mode: Mode;
   readonly scope: ReadonlySet<string>;
   readonly records: StoreRecords;
-  readonly ended: Promise<"complete" | "abort">;
+  readonly ended = Promise.withResolvers<"complete" | "abort">();
   /** The transactions of its database that have not ended. */
   readonly #open: Set<Transaction>;
-  readonly #resolveEnded: (how: "complete" | "abort") => void;
   /** Resolves when the requests made so far are answered. */
   #answered: Promise<unknown>;
   #unanswered = 0;
@@ -72,11 +71,8 @@ export class Transaction {
     this.scope = scope;
     this.mode = mode;
     this.#open = open;
-    const { promise, resolve } = Promise.withResolvers<"complete" | "abort">();
-    this.ended = promise;
-    this.#resolveEnded = resolve;
     const before = [...open].filter((earlier) => this.#conflictsWith(earlier));
-    this.#answered = Promise.all(before.map(({ ended }) => ended));
+    this.#answered = Promise.all(before.map(({ ended }) => ended.promise));
     open.add(this);
   }
 
@@ -138,7 +134,7 @@ export class Transaction {
     if (this.#state === "ended") return;
     this.#state = "ended";
     this.#open.delete(this);
-    this.#resolveEnded(how);
+    this.ended.resolve(how);
     queueMicrotask(() => fire(this, how));
   }
 }

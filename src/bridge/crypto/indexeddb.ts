@@ -204,7 +204,7 @@ class IDBDatabase {
       Object.assign(request, { readyState: "done", result: this, transaction: upgrade });
       fire(request, "upgradeneeded", event);
     });
-    const how = await upgrade.ended;
+    const how = await upgrade.ended.promise;
     this.#upgrade = undefined;
     request.transaction = null;
     if (how === "complete") request.succeed(this);

@@ -91,7 +91,7 @@ describe("StoreRecords", () => {
     made.before = () => Promise.reject(new Error("the connection broke"));
     const transaction = new Transaction(records, new Set(), new Set(["core"]), "readonly");
     transaction.request(() => records.get("core", Buffer.from("b")));
-    assert.equal(await transaction.ended, "abort");
+    assert.equal(await transaction.ended.promise, "abort");
     made.before = () => undefined;
     await assert.rejects(records.commit(), { code: "database_unavailable" });
     records.write(record("c", "1"));
