@@ -4,7 +4,7 @@
 // long, and none with its keys again.
 import type { Clock } from "../../domain/clock.ts";
 import { DrawbridgeError } from "../../domain/errors.ts";
-import type { EventId, GhostMxid, RoomId } from "../../domain/identifiers.ts";
+import type { EventId, GhostMxid, RoomId, UserId } from "../../domain/identifiers.ts";
 import type { UnknownObject } from "../../domain/json.ts";
 import { resultWithin } from "../../runtime/concurrency.ts";
 import type { AgentDirectory } from "../agents/loaded-agents.ts";
@@ -13,7 +13,7 @@ import type { Admission, Admitted, Capacity, MalformedEvent } from "../ledger/ad
 import type { Ledger } from "../ledger/ledger.ts";
 import { isPassing } from "../ledger/postgres-servers.ts";
 import type { RoomOrder } from "../ledger/room-order.ts";
-import type { DeviceChanges } from "../matrix/device-changes.ts";
+import { type DeviceChanges, NO_CHANGES } from "../matrix/device-changes.ts";
 import { redactedIn } from "./cancellations.ts";
 import { aboutOf, candidatesOf, interpretMessages, postedIn, roomStateOf } from "./interpret-messages.ts";
 import type { Namespace } from "./namespace.ts";
@@ -60,6 +60,9 @@ export type TransactionHandler = (
 /** How long keys may take to become durable. Later they are still at the homeserver. */
 const RECEIVE_MS_MAX = 2_000;
 
+/** Of one ghost, while its machine is busy. */
+const USERS_KEPT_MAX = 10_000;
+
 const NOTHING_OPENED = { messages: [], malformed: [], waiting: [], opened: 0, decryptedIn: [] };
 
 export function createTransactionHandler(options: {
@@ -75,15 +78,32 @@ export function createTransactionHandler(options: {
   readonly ready?: () => Promise<void>;
 }): TransactionHandler {
   const { ledger, agents, namespace, clock, encryption } = options;
-  /** Ghosts whose machines still take in what came before. What comes now is still at the homeserver when they have. */
-  const late = new Set<GhostMxid>();
+  /**
+   * Ghosts whose machines still take in what came before, and users whose devices changed meanwhile: of those who came into a
+   * room the homeserver does not say that later. Everything else that comes is still there when the machine has done.
+   */
+  const late = new Map<GhostMxid, Set<UserId>>();
 
   /** Each ghost by itself: a machine is slow where other servers have given it much to do. */
   const takeIn = async (devices: EncryptedIntake["devices"], own: ReadonlyMap<GhostMxid, DeviceChanges>) => {
     const taking = [...own].map(async ([ghost, changes]) => {
-      if (late.has(ghost)) return devices.catchUpSoon(ghost);
-      late.add(ghost);
-      await devices.receive(new Map([[ghost, changes]])).finally(() => late.delete(ghost));
+      const kept = late.get(ghost);
+      if (kept !== undefined) {
+        for (const user of changes.changedUsers) if (kept.size < USERS_KEPT_MAX) kept.add(user);
+        return devices.catchUpSoon(ghost);
+      }
+      const users = new Set<UserId>();
+      late.set(ghost, users);
+      try {
+        await devices.receive(new Map([[ghost, changes]]));
+        while (users.size > 0) {
+          const changedUsers = [...users];
+          users.clear();
+          await devices.receive(new Map([[ghost, { ...NO_CHANGES, changedUsers }]]));
+        }
+      } finally {
+        late.delete(ghost);
+      }
     });
     await resultWithin(clock, RECEIVE_MS_MAX, Promise.all(taking));
   };

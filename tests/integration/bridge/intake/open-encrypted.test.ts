@@ -132,7 +132,7 @@ describe("encrypted events at intake", () => {
     assert.equal((await delegations(fixture)).length, 1);
   });
 
-  it("a machine that is busy for long delays one transaction by two seconds, and none after it, and is given nothing meanwhile [INT-5] [DEL-10]", async (t) => {
+  it("a machine that is busy for long delays one transaction by two seconds, and none after it, and is given nothing meanwhile but who came, afterwards [INT-5] [DEL-10]", async (t) => {
     const clock = new ManualClock(Date.UTC(2026, 0, 1));
     const fixture = await setUp(t, { clock });
     const over = Promise.withResolvers<void>();
@@ -146,7 +146,8 @@ describe("encrypted events at intake", () => {
     for (const id of ["t1", "t2", "t3"]) {
       const begun = clock.now();
       let acknowledged = false;
-      const events = [question(`q_of_${id}`), sealed(`e_of_${id}`)];
+      const came = member(`@came_with_${id}:a.test`, "join");
+      const events = [question(`q_of_${id}`), sealed(`e_of_${id}`), came];
       const body = JSON.stringify({ events, ...keyFor() });
       const put = fixture.put(id, body).finally(() => {
         acknowledged = true;
@@ -164,6 +165,11 @@ describe("encrypted events at intake", () => {
     assert.equal((await envelopes(fixture)).length, 3);
     over.resolve();
     await settled();
+    const { received } = fixture.devices;
+    assert.deepEqual(
+      received.map(({ changedUsers }) => changedUsers),
+      [["@came_with_t1:a.test"], ["@came_with_t2:a.test", "@came_with_t3:a.test"]],
+    );
     fixture.devices.onReceive = () => Promise.reject(new Error("the database is away"));
     assert.equal((await fixture.put("t4", JSON.stringify({ events: [], ...keyFor() }))).status, 503);
   });
