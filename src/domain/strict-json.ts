@@ -126,12 +126,12 @@ const [QUOTE, BACKSLASH, COLON, OPEN_LIST, OPEN_OBJECT, CLOSE_LIST, CLOSE_OBJECT
 
 /** How deep a text of JSON is nested, and how many lists, objects and members it has; to walk through these would cost more. */
 export function measureJson(text: string): { readonly levels: number; readonly values: number } {
-  let [depth, levels, values, isInString] = [0, 0, 0, false];
+  let [depth, levels, values] = [0, 0, 0];
   for (let at = 0; at < text.length; at++) {
     const character = text.charCodeAt(at);
-    if (character === QUOTE) isInString = !isInString;
-    else if (isInString) {
-      if (character === BACKSLASH) at += 1;
+    if (character === QUOTE) {
+      for (at += 1; at < text.length && text.charCodeAt(at) !== QUOTE; at++)
+        if (text.charCodeAt(at) === BACKSLASH) at += 1;
     } else if (character === COLON) values += 1;
     else if (character === OPEN_LIST || character === OPEN_OBJECT) {
       values += 1;
