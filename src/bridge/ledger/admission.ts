@@ -48,13 +48,16 @@ import { firstLaterPlaces, reorder } from "./room-order.ts";
 import { readForgotten } from "./too-old-events.ts";
 
 // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
-const HANDLE = statement<{ event: EventId }>("handle_events")`
-  INSERT INTO bridge_handled_events (matrix_event_id, handled_at, body_sha256)
-  SELECT event, $2, $3 FROM unnest($1::text[]) AS u (event)
-  WHERE NOT EXISTS (SELECT FROM bridge_delegations d WHERE d.matrix_event_id = event)
-    AND NOT EXISTS (SELECT FROM bridge_encrypted_intake e WHERE e.matrix_event_id = event)
-  ORDER BY event
-  ON CONFLICT DO NOTHING RETURNING matrix_event_id AS event`;
+// One value for all of them is read in a fraction of the time that a row for each takes.
+const HANDLE = statement<{ events: readonly EventId[] | null }>("handle_events")`
+  WITH handled AS (
+    INSERT INTO bridge_handled_events (matrix_event_id, handled_at, body_sha256)
+    SELECT event, $2, $3 FROM unnest($1::text[]) AS u (event)
+    WHERE NOT EXISTS (SELECT FROM bridge_delegations d WHERE d.matrix_event_id = event)
+      AND NOT EXISTS (SELECT FROM bridge_encrypted_intake e WHERE e.matrix_event_id = event)
+    ORDER BY event
+    ON CONFLICT DO NOTHING RETURNING matrix_event_id)
+  SELECT json_agg(matrix_event_id) AS events FROM handled`;
 
 // Waits for the disk, and with it for all that was committed before. No row: the server ended before it had the events on disk.
 const MAKE_DURABLE = statement("make_durable")`
@@ -170,10 +173,10 @@ async function admitOn(
   const isReadAtOnce = redacted.length + posted.length + roomState.length + order.size === 0;
   const [derivedAtOnce, inserted, forgottenBefore] = await Promise.all([
     isReadAtOnce ? readKnown(client, admission.about, receivedAt).then(derive) : undefined,
-    HANDLE.rows(client, [all, time, admission.bodySha256]),
+    HANDLE.one(client, [all, time, admission.bodySha256]),
     isReadAtOnce ? readForgotten(client) : undefined,
   ]);
-  const fresh = new Set(inserted.map(({ event }) => event));
+  const fresh = new Set(inserted.events);
   // What was committed the first time may not have been durable when its process ended.
   if (fresh.size === 0 && all.length > 0)
     return { result: { ...NOTHING_ADMITTED, replayed: true }, sent: MAKE_DURABLE.rows(client, [all]) };

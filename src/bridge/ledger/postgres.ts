@@ -227,7 +227,7 @@ export function inRooms<Result>(
   work: (client: PoolClient) => Promise<Work<Result>>,
 ): Promise<Result> {
   return inTransaction(pool, "BEGIN", async (client) => {
-    const locking = LOCK_ROOMS.rows(client, [roomIds]);
+    const locking = LOCK_ROOMS.rows(client, [[...new Set(roomIds)]]);
     const [, done] = await Promise.all([locking, withoutUnhandled(work(client))]);
     return done;
   });
