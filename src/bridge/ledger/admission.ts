@@ -41,7 +41,16 @@ import {
 } from "./leases.ts";
 import { applyRoomState } from "./memberships.ts";
 import { refusals, writeNotices } from "./notices.ts";
-import { columnsOf, inRooms, notFlushed, type Queryable, statement, toTime, type Work } from "./postgres.ts";
+import {
+  columnsOf,
+  inOneValue,
+  inRooms,
+  notFlushed,
+  type Queryable,
+  statement,
+  toTime,
+  type Work,
+} from "./postgres.ts";
 import { isPassing } from "./postgres-servers.ts";
 import { sealPrompt } from "./prompts.ts";
 import { firstLaterPlaces, reorder } from "./room-order.ts";
@@ -83,13 +92,15 @@ const ADMIT = `
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at, edited_ts)
-    SELECT event, ghost, room, sender, ts, thread, $7, agent, target, prompt, turn, context, seq, ordinal, siblings,
+    SELECT event, ghost, room, sender, ts, thread, $7, agent, target,
+      substring($8::bytea, prompt_at, prompt_length), turn, context, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END, edited
-    FROM unnest($8::bytea[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[],
-      $16::text[], $17::bigint[], $18::int[], $19::int[], $20::text[], $21::int[], $22::text[], $23::bigint[])
-      AS u (prompt, event, ghost, agent, target, room, sender, ts, thread, seq, ordinal, siblings, denied, turn, context, edited)`;
+    FROM unnest($9::int[], $10::int[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[],
+      $17::bigint[], $18::text[], $19::bigint[], $20::int[], $21::int[], $22::text[], $23::int[], $24::text[], $25::bigint[])
+      AS u (prompt_at, prompt_length, event, ghost, agent, target, room, sender, ts, thread, seq, ordinal, siblings, denied, turn,
+        context, edited)`;
 
 const WRITE = statement("admit")`${ADMIT}) SELECT`;
 
@@ -277,7 +288,7 @@ function writeJobs(
     admitted,
     ...columnsOf(roomTotals(placed), "room", "places", "slots", "gate"),
     ingress,
-    jobs.map((job) => (job.denied === null ? seal(keys, job) : null)),
+    ...inOneValue(jobs.map((job) => (job.denied === null ? seal(keys, job) : undefined))),
     ...columnsOf(jobs, "event", "ghost", "agent", "targetFingerprint"),
     ...columnsOf(jobs, "room", "sender", "originServerTs", "threadRoot"),
     ...columnsOf(jobs, "seq", "ordinal", "siblings", "denied", "agentTurn", "contextId", "editedTs"),

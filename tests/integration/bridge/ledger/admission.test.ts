@@ -86,6 +86,25 @@ describe("admission", () => {
     assert.equal(bounds.at(-1), T0 - 47 * HOUR);
   });
 
+  it("each question of a transaction keeps its own text, also behind one that is refused [INT-5]", async (t) => {
+    const { admit, claim } = await ledgerFixture(t);
+    const texts = ["a", "refused", "", "\u{1f600} ".repeat(3_000), "z"];
+    const jobs = texts.map((prompt, n) =>
+      job(`q${n}`, {
+        room: room(`r${n}`),
+        prompt,
+        refused: prompt === "refused" ? "sender_policy_rejected" : undefined,
+      }),
+    );
+    const { admitted, refused } = await admit(jobs);
+    assert.deepEqual([admitted, refused.length], [4, 1]);
+    const claimed = await claim();
+    const kept = new Map(claimed.map((one) => [one.sourceEventId, one.prompt?.text]));
+    const wanted = new Map(texts.map((text, n) => [event(`q${n}`), text]));
+    wanted.delete(event("q1"));
+    assert.deepEqual(kept, wanted);
+  });
+
   it("what is open is never more than its bound, though others are admitted while it is counted [INT-4]", async (t) => {
     const { pool, admit, rows } = await ledgerFixture(t);
     // The bound is so far above what is open that the next admission counts.
