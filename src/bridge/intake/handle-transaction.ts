@@ -80,7 +80,7 @@ export function createTransactionHandler(options: {
   const { ledger, agents, namespace, clock, encryption } = options;
   /**
    * Ghosts whose machines still take in what came before, and users whose devices changed meanwhile: of those who came into a
-   * room the homeserver does not say that later. Everything else that comes is still there when the machine has done.
+   * room a homeserver may not say that later. Everything else that comes is still there when the machine has done.
    */
   const late = new Map<GhostMxid, Set<UserId>>();
 
