@@ -162,7 +162,7 @@ describe("a bridge process", () => {
     await other.query("BEGIN; LOCK TABLE bridge_ownership IN ACCESS EXCLUSIVE MODE");
     await until("its observation of the processes waits", async () => {
       const waits =
-        "SELECT FROM pg_stat_activity WHERE application_name = 'drawbridge-process' AND wait_event_type = 'Lock'";
+        "SELECT FROM pg_stat_activity WHERE application_name = 'drawbridge-process' AND wait_event_type = 'Lock' AND datname = current_database()";
       return (await bridge.rows(waits)).length === 1 || undefined;
     });
     await clock.skip(2_000);
@@ -200,6 +200,9 @@ describe("a bridge process", () => {
       await bridge.rows(
         `SELECT (SELECT count(*)::int FROM bridge_malformed_events) AS events, rooms_since AS position FROM bridge_ghosts`,
       );
+    await until("the database's marker is advanced", async () => {
+      return (await bridge.rows("SELECT FROM bridge_database_marker WHERE count > 0"))[0] && true;
+    });
     await rounds(1);
     assert.deepEqual(await left(), [{ events: 2, position: "s1" }]);
     await clock.skip(10 * MINUTE);
@@ -252,10 +255,17 @@ describe("a bridge process", () => {
     assert.equal(bridge.agent.behaviour.canceled.length, 2);
   });
 
-  it("takes the limits of its configuration: a room's queue and gate, the notices' interval, a conversation's lifetime", async (t) => {
-    const limits = { roomQueue: 2, roomGate: "30s", noticeInterval: "5m", contextLifetime: "1m" };
-    const config = { catchup: { rooms: false } };
-    const { clock, bridge, room, ask, reply, until, later } = await wholeBridge(t, { limits, config });
+  it("takes the limits and the language of its configuration: a room's queue and gate, the notices' interval, a conversation's lifetime, a transaction's size", async (t) => {
+    const limits = {
+      transactionBodyBytes: 8_192,
+      roomQueue: 2,
+      roomGate: "30s",
+      noticeInterval: "5m",
+      contextLifetime: "1m",
+    };
+    const config = { catchup: { rooms: false }, language: { rooms: { [ROOM]: "de" } } };
+    const whole = await wholeBridge(t, { limits, config });
+    const { clock, homeserver, bridge, room, ask, reply, until, later } = whole;
     await bridge.start();
     await room();
     const { agent } = bridge;
@@ -283,7 +293,7 @@ describe("a bridge process", () => {
     await isTried();
     const behind = ask("five");
     const refused = ask("six");
-    assert.match(String((await reply(refused)).content["body"]), /^I could not take this question/);
+    assert.match(String((await reply(refused)).content["body"]), /^Ich konnte diese Frage nicht annehmen/);
     const triedAt = async ({ event_id }: Said) => {
       const of = "SELECT tried_at AS at FROM bridge_delegations WHERE matrix_event_id = $1";
       return (await bridge.rows<{ at: Date | null }>(of, [event_id]))[0]?.at ?? undefined;
@@ -300,6 +310,53 @@ describe("a bridge process", () => {
     });
     const notices = "SELECT FROM bridge_notices WHERE kind = 'capacity_exceeded'";
     assert.equal((await bridge.rows(notices)).length, 1);
+    ask("x".repeat(10_000));
+    await until("it is too long for a transaction", () => homeserver.refusals.includes("413") || undefined);
+  });
+
+  it("takes a transaction whose connection to the database ends, and goes on at once with what its own ended connection held [INT-5] [DEL-9]", async (t) => {
+    const streaming = { streaming: true };
+    const whole = await wholeBridge(t, { agent: streaming, card: streaming });
+    const { homeserver, bridge, room, ask, reply, until, url, closing } = whole;
+    bridge.agent.behaviour.plan = { kind: "slow", text: "the answer" };
+    await bridge.start();
+    await room();
+    const other = new Client(url);
+    closing.push(() => other.end());
+    await other.connect();
+    await other.query("BEGIN; LOCK TABLE bridge_handled_events IN ACCESS EXCLUSIVE MODE");
+    const question = ask("a question");
+    let ends = 0;
+    await until("its admission is ended again and again", async () => {
+      const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'drawbridge-bridge' AND wait_event_type = 'Lock' AND datname = current_database()`;
+      ends += (await bridge.rows(end)).length;
+      return ends > 8 || undefined;
+    });
+    await other.query("ROLLBACK");
+    const followed = async () =>
+      await until("the agent's task is followed", async () => {
+        const of = "SELECT FROM bridge_delegations WHERE state = 'following' AND lease_holder = $1";
+        const [last] = await bridge.rows<{ number: string }>(
+          "SELECT last_value AS number FROM bridge_process",
+        );
+        return (await bridge.rows(of, [last?.number])).length === 1 || undefined;
+      });
+    await followed();
+    assert.deepEqual(homeserver.refusals, []);
+    const subscribed = bridge.agent.requestsOf("subscribe").length;
+    await bridge.rows(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+       WHERE application_name = 'drawbridge-process' AND datname = current_database()`,
+    );
+    await until(
+      "it is followed anew",
+      () => bridge.agent.requestsOf("subscribe").length > subscribed || undefined,
+    );
+    await followed();
+    bridge.agent.behaviour.releaseAll();
+    assert.equal((await reply(question)).content["body"], "the answer");
+    assert.equal(bridge.agent.requestsOf("stream").length, 1);
   });
 
   it("counts the errors of each of its workers [OPS-2]", async (t) => {
