@@ -92,15 +92,14 @@ const ADMIT = `
       (matrix_event_id, ghost_mxid, room_id, sender_mxid, origin_server_ts, thread_root, ingress, agent_id,
        target_fingerprint, prompt, agent_turn, a2a_context_id, room_seq, room_ordinal, room_siblings, state,
        terminal_stage, terminal_reason, admitted_at, terminal_at, edited_ts)
-    SELECT event, ghost, room, sender, ts, thread, $7, agent, target,
-      substring($8::bytea, prompt_at, prompt_length), turn, context, seq, ordinal, siblings,
+    SELECT event, ($7::text[])[target], ($3::text[])[room], sender, ts, thread, $10, ($8::text[])[target],
+      ($9::text[])[target], substring($13::bytea, prompt_at, prompt_length), turn, context, seq, ordinal, siblings,
       CASE WHEN denied IS NULL THEN 'queued' ELSE 'denied' END,
       ${STAGE_OF_DENIED}, denied, $1,
       CASE WHEN denied IS NULL THEN NULL ELSE $1::timestamptz END, edited
-    FROM unnest($9::int[], $10::int[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[],
-      $17::bigint[], $18::text[], $19::bigint[], $20::int[], $21::int[], $22::text[], $23::int[], $24::text[], $25::bigint[])
-      AS u (prompt_at, prompt_length, event, ghost, agent, target, room, sender, ts, thread, seq, ordinal, siblings, denied, turn,
-        context, edited)`;
+    FROM unnest($11::int[], $12::int[], $14::int[], $15::int[], $16::text[], $17::text[], $18::bigint[], $19::text[],
+      $20::bigint[], $21::int[], $22::int[], $23::text[], $24::int[], $25::text[], $26::bigint[])
+      AS u (target, room, prompt_at, prompt_length, event, sender, ts, thread, seq, ordinal, siblings, denied, turn, context, edited)`;
 
 const WRITE = statement("admit")`${ADMIT}) SELECT`;
 
@@ -283,14 +282,20 @@ function writeJobs(
 ) {
   const { jobs } = placed;
   const admitted = jobs.filter(({ denied }) => denied === null).length;
+  const totals = roomTotals(placed);
+  const roomIds = totals.map(({ room }) => room);
+  // Each room and target is sent once; the rows refer to it by its position in the array, counted from 1.
+  const targets = [...new Map(jobs.map((job) => [job.ghost, job])).values()];
   return (admitted === jobs.length ? WRITE : WRITE_WITH_REFUSALS).rows(client, [
     toTime(receivedAt),
     admitted,
-    ...columnsOf(roomTotals(placed), "room", "places", "slots", "gate"),
+    ...columnsOf(totals, "room", "places", "slots", "gate"),
+    ...columnsOf(targets, "ghost", "agent", "targetFingerprint"),
     ingress,
+    jobs.map((job) => 1 + targets.findIndex((target) => target.ghost === job.ghost)),
+    jobs.map((job) => 1 + roomIds.indexOf(job.room)),
     ...inOneValue(jobs.map((job) => (job.denied === null ? seal(keys, job) : undefined))),
-    ...columnsOf(jobs, "event", "ghost", "agent", "targetFingerprint"),
-    ...columnsOf(jobs, "room", "sender", "originServerTs", "threadRoot"),
+    ...columnsOf(jobs, "event", "sender", "originServerTs", "threadRoot"),
     ...columnsOf(jobs, "seq", "ordinal", "siblings", "denied", "agentTurn", "contextId", "editedTs"),
   ]);
 }
