@@ -58,7 +58,7 @@ import { readForgotten } from "./too-old-events.ts";
 
 // A delegation or an intake envelope may be kept for longer than the row of its event, and its key is unique.
 // One value for all of them is read in a fraction of the time that a row for each takes.
-const HANDLE = statement<{ events: readonly EventId[] | null }>("handle_events")`
+const HANDLE = statement<{ events: readonly EventId[] | undefined }>("handle_events")`
   WITH handled AS (
     INSERT INTO bridge_handled_events (matrix_event_id, handled_at, body_sha256)
     SELECT event, $2, $3 FROM unnest($1::text[]) AS u (event)
