@@ -1,7 +1,7 @@
 // What becomes of a question whose request may have reached its agent without an answer
-// (docs/decisions/0005-dispatch-at-most-once.md). Invariant: it is sent again only if the agent dedupes by messageId, or its list shows no such task, where it is no
-// longer storing one; after its deadline it is looked for once more, and ends `outcome_unknown` if that does not show whether
-// the agent has it.
+// (docs/decisions/0005-dispatch-at-most-once.md). Invariant: it is sent again only if the agent dedupes by messageId, or if its
+// list shows no such task once it has had the time to store one; after its deadline it is looked for once more, and ends
+// `outcome_unknown` if that does not show whether the agent has it.
 import type { AgentClient } from "./a2a/agent-client.ts";
 import { A2aFailure } from "./a2a/classify-failure.ts";
 import { type FindResult, findTask } from "./a2a/find-task.ts";

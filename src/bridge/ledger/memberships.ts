@@ -1,9 +1,9 @@
 // Which ghosts are in which rooms, and the task that each has there: answer an invitation, read the room, or leave.
 // Invariants: the result of a task, but for the room's encryption, is recorded only under the fence it was claimed with, which
-// a newer membership event raises; of the invitations of one server, or of all that no agent allows, no more are claimed than its share; events may
-// arrive in another order than they happened, and the homeserver passes on some that are not part of their room, so that
-// what is told of a ghost that is in a room, or of its encryption, and a change in a room of few people, leads to a task:
-// only what is read of the room counts.
+// a newer membership event raises; of the invitations of one server, or of all that no agent allows, no more are claimed than
+// its share; events may arrive in another order than they happened, and the homeserver passes on some that are not part of
+// their room, so that what is told of a ghost that is in a room, or of its encryption, and a change in a room of few people,
+// leads to a task: only what is read of the room counts.
 import type { Pool } from "pg";
 import type { GhostMxid, RoomId, ServerName, UserId } from "../../domain/identifiers.ts";
 import type { LedgerSettings, RoomStateEvent } from "./admission-types.ts";
@@ -162,8 +162,9 @@ export function createMemberships(pool: Pool, { isGhost, servesEncryptedRooms = 
 
 // An invitation or a leave of a ghost that is joined makes it read the room's state, and changes nothing else: a leave may be
 // out of date, and any server may invite to any room (Synapse passes such an invitation on). Whether it was invited again is
-// kept for when it is found to be out. A leave that is older than the invitation is ignored. So is an invitation of a ghost that has no agent and never had one ($8 false, no
-// row in bridge_ghosts), because anybody can invite any number of names, and a leave from a room without a record.
+// kept for when it is found to be out. A leave that is older than the invitation is ignored. So is an invitation of a ghost
+// that has no agent and never had one ($8 false, no row in bridge_ghosts), because anybody can invite any number of names, and
+// a leave from a room without a record.
 const GHOST_EVENT = statement("ghost_membership")`
   INSERT INTO bridge_ghost_rooms AS g (room_id, ghost_mxid, membership, inviter, direct, task, due_at, invited_at, inactive_since)
   SELECT $1, $2, $3, $4, $5::boolean,

@@ -38,7 +38,8 @@ export interface Said {
 
 /**
  * Returns what stores an agent's words as events to be sent, sealed, and gives the turn to the room's next delegation. What
- * was not sent of a question before, which was answered without it or needs no answer any more, is given up. It yields `canceled`, and writes nothing, when the delegation is to be canceled.
+ * was not sent of a question before, which was answered without it or needs no answer any more, is given up. It yields
+ * `canceled`, and writes nothing, when the delegation is to be canceled.
  * @param set further assignments; `$8` is the ordinal of the first event, and `further` values begin with `$11`
  */
 export function storing(name: string, purpose: SendPurpose, from: string, set: string) {

@@ -1,7 +1,7 @@
 // Sends the notices that the ledger holds: each once, by the ghost it belongs to.
 // Invariants: a notice is sent under its stored transaction ID with the attempt recorded first, so that nothing repeats it; a
-// room that cannot be written to ends it, everything else is retried with growing waits, for a week; one room
-// takes its share of the places.
+// room that cannot be written to ends it, everything else is retried with growing waits, for a week; one room takes its share
+// of the places.
 import type { Logger } from "pino";
 import type { Clock } from "../../domain/clock.ts";
 import { errorName } from "../../domain/errors.ts";
