@@ -9,7 +9,7 @@ const MINUTE_MS = 60_000;
 const SHORT = "--short";
 const TIMES = "--times";
 /** Thirty random orders of two to three minutes each; a short run has three of about one. */
-const LAB_FILE_MINUTES = { short: 15, whole: 240 };
+const LAB_TEST_MINUTES = { short: 15, whole: 240 };
 /** Minutes each, and other files exercise the same workflows, or it is a measurement: left out by `--short`. */
 const LONG_FILES = [
   "tests/lab/federation/offboarding/kept-rooms.test.ts",
@@ -25,7 +25,7 @@ export async function testLab(args: readonly string[]): Promise<number> {
     except: isShort ? LONG_FILES : [],
     // Servers that start, and tests that wait for them, leave a core idle.
     concurrency: 3,
-    timeoutMs: LAB_FILE_MINUTES[isShort ? "short" : "whole"] * MINUTE_MS,
+    timeoutMs: LAB_TEST_MINUTES[isShort ? "short" : "whole"] * MINUTE_MS,
     env: {
       [CLI_VARIABLE]: await bundleForTests(),
       ...(isShort ? { [LAB_RUN]: "short" } : {}),

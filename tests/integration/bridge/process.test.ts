@@ -43,6 +43,8 @@ interface Whole {
   /** Sets the clock ahead. Until the process has looked at the others it may count as ended, and calls no agent. */
   later(ms: number): Promise<void>;
   until<T>(what: string, poll: () => T | undefined | Promise<T | undefined>): Promise<T>;
+  /** Locks a table of the bridge against every other use, until the end of the test or the returned function. */
+  lock(table: string): Promise<() => Promise<unknown>>;
   /** What the ghost says in reply to an event, by a message of its own. */
   reply(to: Said): Promise<Said>;
 }
@@ -60,9 +62,16 @@ async function wholeBridge(t: TestContext, options: EncryptedBridgeOptions = {})
   const bridge = await encryptedBridge(t, homeserver, { ...options, encryption, clock });
   bridge.agent.behaviour.plan = { kind: "message", text: "the answer" };
   const until: Whole["until"] = (what, poll) => eventually(what, async () => await poll(), PATIENCE_MS);
+  const url = readFileSync(join(bridge.folder, "database-url"), "utf8");
   return {
-    ...{ clock, homeserver, bridge, until, closing },
-    url: readFileSync(join(bridge.folder, "database-url"), "utf8"),
+    ...{ clock, homeserver, bridge, until, closing, url },
+    lock: async (table) => {
+      const other = new Client(url);
+      closing.push(() => other.end());
+      await other.connect();
+      await other.query(`BEGIN; LOCK TABLE ${table} IN ACCESS EXCLUSIVE MODE`);
+      return () => other.query("ROLLBACK");
+    },
     room: async (id = ROOM) => {
       homeserver.open(id, [ALICE, "@bob:a.test", GHOST], false);
       await bridge.settled(id);
@@ -153,13 +162,10 @@ describe("a bridge process", () => {
   });
 
   it("calls no agent while it may count as ended, and calls it once it surely lives [DEL-9]", async (t) => {
-    const { clock, bridge, room, ask, reply, until, later, url, closing } = await wholeBridge(t);
+    const { clock, bridge, room, ask, reply, until, later, lock } = await wholeBridge(t);
     await bridge.start();
     await room();
-    const other = new Client(url);
-    closing.push(() => other.end());
-    await other.connect();
-    await other.query("BEGIN; LOCK TABLE bridge_ownership IN ACCESS EXCLUSIVE MODE");
+    const unlock = await lock("bridge_ownership");
     await until("its observation of the processes waits", async () => {
       const waits =
         "SELECT FROM pg_stat_activity WHERE application_name = 'drawbridge-process' AND wait_event_type = 'Lock' AND datname = current_database()";
@@ -172,7 +178,7 @@ describe("a bridge process", () => {
       return (await bridge.rows(put)).length === 1 || undefined;
     });
     assert.deepEqual(bridge.agent.requests, []);
-    await other.query("ROLLBACK");
+    await unlock();
     await until("the question is answered", async () => {
       await later(0);
       // It counts as alive for a second.
@@ -317,14 +323,11 @@ describe("a bridge process", () => {
   it("takes a transaction whose connection to the database ends, and goes on at once with what its own ended connection held [INT-5] [DEL-9]", async (t) => {
     const streaming = { streaming: true };
     const whole = await wholeBridge(t, { agent: streaming, card: streaming });
-    const { homeserver, bridge, room, ask, reply, until, url, closing } = whole;
+    const { homeserver, bridge, room, ask, reply, until, lock } = whole;
     bridge.agent.behaviour.plan = { kind: "slow", text: "the answer" };
     await bridge.start();
     await room();
-    const other = new Client(url);
-    closing.push(() => other.end());
-    await other.connect();
-    await other.query("BEGIN; LOCK TABLE bridge_handled_events IN ACCESS EXCLUSIVE MODE");
+    const unlock = await lock("bridge_handled_events");
     const question = ask("a question");
     let ends = 0;
     await until("its admission is ended again and again", async () => {
@@ -333,7 +336,7 @@ describe("a bridge process", () => {
       ends += (await bridge.rows(end)).length;
       return ends > 8 || undefined;
     });
-    await other.query("ROLLBACK");
+    await unlock();
     const followed = async () =>
       await until("the agent's task is followed", async () => {
         const of = "SELECT FROM bridge_delegations WHERE state = 'following' AND lease_holder = $1";
